@@ -1,4 +1,6 @@
-"""`serve` as a user runs it: a process with an engine process of its own, and signals."""
+"""`serve` as a user runs it: a process with an engine process of its own, and signals. The first
+server has the embedded model; the others have engines with the fake executor.
+"""
 
 import fcntl
 import os
@@ -29,14 +31,27 @@ if __name__ == "__main__":  # which the engine process, that imports this module
     from headway.server.run import serve
     sys.exit(serve(ServerConfig(server={"port": 0}, ...), Console(width=200)))
 """
+FAKE_ENGINE = """
+from headway.server import backends
+from tests.server.fake_engines import FakeEngine
+backends.EngineOptions = FakeEngine
+"""
+
+
+def begun(folder, code, **pipes):
+    """Start a program that may import modules of the tests."""
+    script = folder / "served.py"
+    script.write_text(code)
+    places = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    pipes = {"stdout": subprocess.PIPE, **pipes}
+    return subprocess.Popen([sys.executable, script], env=os.environ | places, text=True, **pipes)
 
 
 @contextmanager
-def running(folder, more=""):
-    """Start the process; gives it with its URL once the model is loaded. more: configuration."""
-    script = folder / "served.py"
-    script.write_text(CODE.replace("...", more))
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+def running(folder, more="", before=FAKE_ENGINE):
+    """Start the process; gives it with its URL once the model is loaded. more: configuration.
+    before: code that it begins with."""
+    process = begun(folder, before + CODE.replace("...", more))
     if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that the pipe is soon full
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4_096)
     try:
@@ -56,7 +71,7 @@ def test_the_banner_says_that_a_cost_file_is_unreliable_and_the_first_signal_dra
     write_cost_file(marked, tmp_path / "cost.json")
     cost = str(tmp_path / "cost.json")
     more = f"engine={{'cost': {cost!r}}}, models=[{{'dtype': {marked.dtype!r}}}]"
-    with running(tmp_path, more) as (process, url):
+    with running(tmp_path, more, before="") as (process, url):
         said = next(line for line in process.stdout if "unreliable" in line)
         assert "the cost file is unreliable" in said and "-50% in the median step" in said
         assert "measured elsewhere or otherwise: processor Abacus 3 (here" in next(process.stdout)
@@ -87,46 +102,46 @@ def test_the_second_signal_ends_the_server_at_once(tmp_path):
         assert process.returncode == 0
 
 
-def test_a_signal_while_loading_ends_the_server(tmp_path):
-    script = tmp_path / "served.py"
-    script.write_text(CODE.replace("...", ""))
-    with subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert "starting torch" in process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "serves" not in out and "Traceback" not in err
-
-
-UNLOADED = """
-import asyncio
+LISTENING = """
 from headway.server import run
-
-async def start(*given):
-    await asyncio.Event().wait()
 
 def listen(*given):
     found = real(*given)
     print(found.getsockname()[1], flush=True)
     return found
 
-run.Backends.start, real, run.listen = start, run.listen, listen
+real, run.listen = run.listen, listen
 """
 
 
-def test_a_refusal_while_loading_is_in_the_ledger_after_a_signal_ends_the_server(tmp_path):
-    where, script = str(tmp_path / "ledger.db"), tmp_path / "served.py"
-    ledger = f"ledger={{'url': {where!r}, 'flush': '60s'}}"
-    script.write_text(UNLOADED + CODE.replace("...", ledger))
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+@pytest.fixture(scope="module")
+def ended_early(tmp_path_factory):
+    """A server that refused a request and was then ended by a signal, all while its engine loaded:
+    its exit status, output and errors, the request's status, and the folder of its ledger."""
+    folder = tmp_path_factory.mktemp("early")
+    ledger = f"ledger={{'url': {str(folder / 'ledger.db')!r}, 'flush': '60s'}}"
+    code = LISTENING + CODE.replace("...", ledger)
+    with begun(folder, code, stderr=subprocess.PIPE) as process:
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/v1/completions"
-        assert httpx2.post(url, json={"prompt": "x"}, timeout=60).status_code == 503
+        assert "starting torch" in process.stdout.readline()
+        if sys.platform == "linux":  # its children are found in /proc
+            os.kill(engine_of(process), signal.SIGSTOP)  # so that it loads until the end
+        refused = httpx2.post(url, json={"prompt": "x"}, timeout=60)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert [row["code"] for row in stored(tmp_path)] == ["loading"] and exact(tmp_path)
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err, refused.status_code, folder
+
+
+def test_a_signal_while_loading_ends_the_server(ended_early):
+    status, out, err, *_ = ended_early
+    assert status == 0
+    assert "serves" not in out and "Traceback" not in err
+
+
+def test_a_refusal_while_loading_is_in_the_ledger_after_a_signal_ends_the_server(ended_early):
+    status, _, _, refused, folder = ended_early
+    assert (status, refused) == (0, 503)
+    assert [row["code"] for row in stored(folder)] == ["loading"] and exact(folder)
 
 
 def test_a_port_in_use_is_reported_at_once():
