@@ -1,4 +1,6 @@
-"""Two generators, an embedder and two functions in one server: real processes, real clients."""
+"""Two generators, an embedder and two functions in one server: real processes, real clients. The
+generators have the fake executor.
+"""
 
 import json
 import os
@@ -21,6 +23,7 @@ from headway.store.ledger.ledger_tables import REQUESTS, WRITERS
 from headway.store.ledger.reading import LedgerReader
 from tests.server import served_process
 from tests.server.running_server import until
+from tests.server.served_process import FAKE_ENGINES
 from tests.tiny_encoders import make_encoder, reference
 from tests.tiny_encoders import tokenizer as words
 
@@ -61,7 +64,7 @@ def served(tmp_path_factory):
         "jobs": {"store": str(folder / "jobs.db")},
         "ledger": {"url": str(folder / "jobs.db"), "flush": "100ms"},
     }
-    with served_process.served(config, folder) as found:
+    with served_process.served(config, folder, FAKE_ENGINES) as found:
         found.encoder = encoder
         yield found
         drains(found.process, found.url)
@@ -130,7 +133,7 @@ def client(served):
 
 
 def test_the_model_field_chooses_the_engine(client, served):
-    asked = {"prompt": "The json module", "max_tokens": 4, "temperature": 0}
+    asked = {"prompt": "The json module", "max_tokens": 4, "temperature": 0, "seed": 1}
     large = client.completions.create(model="gpt", **asked)
     small = client.completions.create(model="small@interactive", **asked)
     assert large.model == "gpt" and large.choices[0].text == small.choices[0].text
