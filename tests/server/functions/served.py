@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from headway.server.config.config import ServerConfig
 from headway.server.functions.app import make_app
-from headway.server.functions.run import ledger_of
+from headway.server.functions.run import job_host, ledger_of
 from headway.server.functions.service import made_service
 from headway.server.functions.target import find
+from headway.server.jobs.opening import open_jobs
 from headway.server.listening.http_server import HttpServer
 from tests.server.running_server import quiet
 
@@ -22,18 +23,23 @@ def serving(name, config=None, around=lambda app: app):
     config = config or ServerConfig()
     service = made_service(find(f"{MODULE}:{name}"), config)
     ledger = ledger_of(service, config, quiet())
+    jobs = open_jobs(config, job_host(service, config), quiet())
     began, kept = threading.Event(), {}
 
     async def serve():
-        app = around(make_app(service, config, ledger=ledger))
+        app = around(make_app(service, config, jobs, ledger))
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
         if ledger:
             ledger.start()
+        if jobs:
+            await jobs.start(app)
         began.set()
         await task
+        if jobs:
+            await jobs.close()
         if ledger:
             await ledger.close()
 

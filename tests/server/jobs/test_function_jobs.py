@@ -1,4 +1,6 @@
-"""Jobs of functions, which outlive their server: real processes, some of them killed."""
+"""Jobs of functions, which outlive their server: real processes, some of them killed. Servers in
+threads where only the answers matter.
+"""
 
 import io
 import json
@@ -8,6 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import msgpack
@@ -15,15 +18,18 @@ import numpy as np
 import pytest
 from openai import BadRequestError
 
+from headway.cli import main
 from headway.server import clock
+from headway.server.config.config import ServerConfig
 from headway.store.database import Database
 from headway.store.items.items import NewItem, add_item
 from headway.store.jobs import IN_PROGRESS, Job, Jobs
 from tests.postgresql import postgresql
+from tests.server.functions.served import MODULE
+from tests.server.functions.served import serving as threaded
 from tests.server.jobs.test_jobs import begun, client_of, ended, lines, results
 from tests.server.running_server import until
 
-MODULE = "tests.server.functions.functions_to_serve"
 SHOUT = "/v1/functions/shout"
 
 
@@ -49,8 +55,12 @@ def serving(name, store, **settings):
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    store = tmp_path_factory.mktemp("jobs") / "jobs.db"
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("jobs") / "jobs.db"
+
+
+@pytest.fixture(scope="module")
+def url(store):
     with serving("shout", store, HEADWAY_JOBS__LANE="fast") as (url, process):
         yield url
         process.send_signal(signal.SIGTERM)
@@ -61,6 +71,16 @@ def url(tmp_path_factory):
 def client(url):
     with client_of(url) as made:
         yield made
+
+
+def stored(folder=Path(), where=""):
+    """The configuration of a server in a thread whose jobs are in this folder, or at `where`."""
+    return ServerConfig(jobs={"store": where or str(folder / "jobs.db")})
+
+
+def base(url):
+    """The server's URL, by that of its function."""
+    return url.partition("/v1/")[0]
 
 
 def test_each_item_of_a_batch_has_the_functions_result_or_its_error(url, client):
@@ -99,13 +119,12 @@ def test_a_later_calls_result_has_the_content_type_of_the_call(url):
 
 
 def test_a_later_call_with_an_array_has_an_array_as_its_result(tmp_path):
-    with serving("double", tmp_path / "jobs.db") as (url, _):
+    with threaded("double", stored(tmp_path)) as (where, _):
         packed = io.BytesIO()
         np.save(packed, np.arange(3.0))
         kind = {"content-type": "application/x-npy", "prefer": "respond-async"}
-        where = f"{url}/v1/functions/double"
         accepted = httpx2.post(where, content=packed.getvalue(), headers=kind)
-        place = f"{url}{accepted.headers['location']}"
+        place = base(where) + accepted.headers["location"]
         until(lambda: httpx2.get(place).json()["status"] == "completed")
         answer = httpx2.get(f"{place}/result").content
         assert np.load(io.BytesIO(answer)).tolist() == [0.0, 2.0, 4.0]
@@ -113,9 +132,9 @@ def test_a_later_call_with_an_array_has_an_array_as_its_result(tmp_path):
 
 def test_a_later_calls_result_of_5000_digits_is_returned_unchanged(tmp_path):
     """Python refuses to parse an integer of so many digits."""
-    with serving("digits", tmp_path / "jobs.db") as (url, _):
-        path, later = f"{url}/v1/functions/digits", {"prefer": "respond-async"}
-        place = f"{url}{httpx2.post(path, json=5_000, headers=later).headers['location']}"
+    with threaded("digits", stored(tmp_path)) as (path, _):
+        later = {"prefer": "respond-async"}
+        place = base(path) + httpx2.post(path, json=5_000, headers=later).headers["location"]
         answer = httpx2.get(place, headers={"prefer": "wait=20"}, timeout=30)
         assert answer.headers["content-type"] == "application/json"
         about = '"result": {"status_code": 200, "content_type": "application/json", '
@@ -125,12 +144,12 @@ def test_a_later_calls_result_of_5000_digits_is_returned_unchanged(tmp_path):
 
 def test_a_streaming_function_takes_later_calls_but_no_batches(tmp_path):
     path = "/v1/functions/count"
-    with serving("count", tmp_path / "jobs.db") as (url, _), client_of(url) as client:
+    with threaded("count", stored(tmp_path)) as (where, _), client_of(base(where)) as client:
         with pytest.raises(BadRequestError, match="a batch has no streams") as refused:
             begun(client, lines(2, 3, url=path), path)
         assert refused.value.param == "endpoint"
-        later = httpx2.post(f"{url}{path}", json=2, headers={"prefer": "respond-async"})
-        place = f"{url}{later.raise_for_status().headers['location']}"
+        later = httpx2.post(where, json=2, headers={"prefer": "respond-async"})
+        place = base(where) + later.raise_for_status().headers["location"]
         until(lambda: httpx2.get(place).json()["status"] == "completed")
         assert httpx2.get(f"{place}/result").text.endswith("data: [DONE]\n\n")
 
@@ -143,10 +162,10 @@ def moved(client, batch, seen, before):
 
 
 def test_killed_servers_lose_no_item_and_store_no_result_twice(tmp_path):
-    store, path, count = tmp_path / "jobs.db", "/v1/functions/shout", 3_000
+    store, path, count = tmp_path / "jobs.db", "/v1/functions/shout", 1_000
     items = [{"text": f"t{i}"} for i in range(count)]
     batch, calls, seen = None, [], set()
-    for _ in range(3):
+    for _ in range(2):
         with serving("shout", store) as (url, process), client_of(url) as client:
             batch = batch or begun(client, lines(*items, url=path), path)
             later = {"prefer": "respond-async"}
@@ -172,25 +191,25 @@ def test_a_call_of_another_function_waits_for_the_server_that_has_it(tmp_path):
     now, body = clock.unix(), NewItem(0, "", b'{"text": "hi"}')
     about = {"window": 60, "created_at": now, "expires_at": now + 60, "total": 1}
     job = Job(f"job_{32 * '0'}", "", "", False, SHOUT, status=IN_PROGRESS, **about)
-    with postgresql() as where, serving("digits", where) as (url, _):
+    with postgresql() as where, threaded("digits", stored(where=where)) as (path, _):
         store = Database(where)
         Jobs(store).add(job, lambda connection: add_item(connection, job, body))
         store.close()
-        later, place = {"prefer": "respond-async"}, f"{url}/v1/jobs/{job.id}"
-        own = httpx2.post(f"{url}/v1/functions/digits", json=3, headers=later)
-        own = f"{url}{own.headers['location']}"
+        later, place = {"prefer": "respond-async"}, f"{base(path)}/v1/jobs/{job.id}"
+        own = base(path) + httpx2.post(path, json=3, headers=later).headers["location"]
         until(lambda: httpx2.get(own).json()["status"] == "completed")
         assert httpx2.get(place).json()["status"] == "in_progress"
-        with serving("shout", where):
+        with threaded("shout", stored(where=where)):
             until(lambda: httpx2.get(place).json()["status"] == "completed")
         assert httpx2.get(place).json()["result"]["body"]["upper"] == "HI"
 
 
-def test_a_second_server_on_a_sqlite_store_in_use_exits_with_an_error(tmp_path):
-    with serving("shout", tmp_path / "jobs.db"):
-        command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:shout"]
-        command += ["--port", "0", "--jobs", str(tmp_path / "jobs.db")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60)
-        assert done.returncode == 2
-        assert "is in use by another server" in done.stderr + done.stdout
+def test_a_second_server_on_a_sqlite_store_in_use_exits_with_an_error(
+    url, store, monkeypatch, capsys
+):
+    """The first server is a process of its own, the second one the command in this process."""
+    command = ["headway", "serve", f"{MODULE}:shout", "--port", "0", "--jobs", str(store)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and "is in use by another server" in capsys.readouterr().err

@@ -109,12 +109,27 @@ def ledger_of(service: FunctionService, config: ServerConfig, log: Log) -> "Ledg
     return open_service(config, spend, [service.book], log)
 
 
+def job_host(service: FunctionService, config: ServerConfig) -> JobHost:
+    """What jobs need of the function. Raises SettingError if `jobs.lane` does not exist."""
+    target, lanes = service.target, service.batcher.load.lanes
+    unhurried = [name for name, each in lanes.items() if each.lane.budget.e2e == NEVER]
+    lane = config.jobs.lane or [*lanes, *unhurried][-1]
+    if lane not in lanes:
+        raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
+    most = lanes[lane].lane.max_waiting
+    paths = {f"{AT}/{target.name}": KINDS}
+    streams = service.about.streams
+    return JobHost(
+        service.keys, paths, lane, most, objects=frozenset(), streams=lambda path: streams
+    )
+
+
 class _Server:
     def __init__(
         self, service: FunctionService, config: ServerConfig, logs: Logs, reload: Reload
     ) -> None:
         self.service, self.config, self.logs, self._reload = service, config, logs, reload
-        self.jobs = open_jobs(config, self._job_host, logs.log)
+        self.jobs = open_jobs(config, job_host(service, config), logs.log)
         self.ledger = ledger_of(service, config, logs.log)
         self._app = make_app(service, config, self.jobs, self.ledger)
         heard = AccessLog(self._app, logs.log, config.logs.access)
@@ -148,20 +163,6 @@ class _Server:
                 self._leaving.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._leaving
-
-    @property
-    def _job_host(self) -> JobHost:
-        """What jobs need of the function. Raises SettingError if `jobs.lane` does not exist."""
-        target, lanes = self.service.target, self.service.batcher.load.lanes
-        unhurried = [name for name, each in lanes.items() if each.lane.budget.e2e == NEVER]
-        lane = self.config.jobs.lane or [*lanes, *unhurried][-1]
-        if lane not in lanes:
-            raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
-        keys = self.service.keys
-        most = lanes[lane].lane.max_waiting
-        paths = {f"{AT}/{target.name}": KINDS}
-        streams = self.service.about.streams
-        return JobHost(keys, paths, lane, most, objects=frozenset(), streams=lambda path: streams)
 
     def _greet(self, listening: socket.socket) -> None:
         target, url = self.service.target, self._url(listening)
