@@ -14,8 +14,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
-from tests.server.running_server import fake, serving
+from tests.server.running_server import BLOCK, Local, scheduler, serving
 
 CHECKS = [
     not_a_server_error,
@@ -28,11 +29,16 @@ OPERATIONS = 32
 WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8, 18, 19, 25)
 
 
+def of_short_answers(config):
+    """An engine whose context ends an answer that asks for many tokens, or says not how many."""
+    return Local(scheduler(config, context=64), FakeExecutor(512, BLOCK))
+
+
 @pytest.fixture(scope="module")
 def operations(tmp_path_factory):
     store = str(tmp_path_factory.mktemp("jobs") / "jobs.db")
     config = ServerConfig(jobs={"store": store}, ledger={"url": store})
-    with serving(config, fake) as (url, _):
+    with serving(config, of_short_answers) as (url, _):
         document = schemathesis.openapi.from_url(f"{url}/openapi.json")
         yield [each.ok() for each in document.get_all_operations()]
 
