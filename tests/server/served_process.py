@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import yaml
 
+HEADWAY, FAKE_ENGINES = "headway.cli", "tests.server.fake_engines"
+
 
 @contextmanager
-def served(config, folder):
+def served(config, folder, program=HEADWAY):
     """Start a server of this configuration, and end it with SIGTERM when the block is left.
 
     Gives its url, what it said when it was ready, its lines so far (a list that grows), and its
@@ -22,7 +24,7 @@ def served(config, folder):
     server = config.get("server", {}) | {"port": 0}
     process_wide = {"logs": {"format": "json"}, "server": server}
     path.write_text(yaml.safe_dump(config | process_wide))
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", path]
+    command = [sys.executable, "-m", program, "serve", "--config", path]
     places = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | places, text=True)
     lines, ready = [], threading.Event()

@@ -1,4 +1,5 @@
-"""The engine in a process of its own, with the embedded model: it serves, drains and dies."""
+"""The engine in a process of its own: it serves, drains and dies. With the embedded model, or with
+the fake executor where it does not matter what is computed."""
 
 import asyncio
 import json
@@ -47,9 +48,11 @@ from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Step, Welcome
 from headway.sim.replay import replay
 from tests.commands.small_cost_model import CALIBRATION
+from tests.server.fake_engines import FakeEngine
 
 POLICIES = Policies(Continuous(4), step_tokens=512)
-OPTIONS = EngineOptions(dtype="float32", policies=POLICIES, slots=4, context=512, threads=1)
+SIZES = {"dtype": "float32", "policies": POLICIES, "slots": 4, "context": 512, "threads": 1}
+OPTIONS, FAKE = EngineOptions(**SIZES), FakeEngine(**SIZES)
 PROMPT = tuple(range(3, 20))
 LONG = 400
 
@@ -88,7 +91,7 @@ def ask(remote, *args, **rest):
     return caller
 
 
-def served(work, options=OPTIONS):
+def served(work, options=FAKE):
     """Run `work(remote)` with a ready engine; its process is gone afterwards."""
 
     async def main():
@@ -276,7 +279,7 @@ def test_a_drain_finishes_accepted_requests(tmp_path):
         with pytest.raises(DrainingError, match="the engine is closed"):
             remote.submit([request("a")], Heard())
 
-    served(work, replace(OPTIONS, journal=str(path)))
+    served(work, replace(FAKE, journal=str(path)))
     (found,) = tmp_path.iterdir()
     assert found != path, "each start has a journal of its own"
     scheduler, _ = replay(*journal.read(found.read_text().splitlines()))
@@ -303,7 +306,7 @@ def test_a_journal_that_cannot_grow_stops_without_stopping_the_engine(tmp_path, 
             assert (await ask(remote, name, most=100).end())[1] is Finish.LENGTH
         assert remote.journal == "File too large" and remote.state is EngineState.READY
 
-    served(work, replace(OPTIONS, journal=str(tmp_path / "run.jsonl")))
+    served(work, replace(FAKE, journal=str(tmp_path / "run.jsonl")))
     (path,) = tmp_path.iterdir()
     recording = load(path)
     assert recording.records and not recording.cut, "its last line is complete"
@@ -421,9 +424,10 @@ def test_the_front_loads_no_torch_and_leaves_no_orphan():
     code = """
 import asyncio, os, sys
 from headway.server.engine.client import EngineOptions, EngineClient
+from tests.server.fake_engines import FakeEngine
 
 async def main():
-    remote = EngineClient(EngineOptions(context=64))
+    remote = EngineClient({"ends": EngineOptions, "killed": FakeEngine}[sys.argv[1]](context=64))
     await remote.start()
     assert "torch" not in sys.modules
     print(remote.pid, flush=True)

@@ -27,6 +27,7 @@ from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import logger
 from headway.text.tokenizer import Tokenizer
+from tests.server.fake_engines import FakeEngine
 from tests.server.running_server import app_of, tokenizer
 
 ENGINE = {"slots": 2, "context": 512, "threads": 1}
@@ -37,7 +38,7 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 async def asked(config, most, lines):
     """An application whose engine process is restarted, and a client."""
     engine = RestartingEngine(
-        EngineOptions(**engine_options(config)), most, logger("info", lines.append)
+        FakeEngine(**engine_options(config)), most, logger("info", lines.append)
     )
     service = Service(config, engine)
     engine.renewed = service.model.engine_ready

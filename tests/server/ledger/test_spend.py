@@ -24,6 +24,7 @@ from headway.store.database import Database, StoreError
 from headway.store.ledger.ledger_tables import SPEND
 from tests.server import served_process
 from tests.server.running_server import fake, serving, until
+from tests.server.served_process import FAKE_ENGINES
 
 PATH = "/v1/completions"
 PRICES = {"per_million_prompt": 1.0, "per_million_cached": 0.5, "per_million_answer": 2.0}
@@ -176,7 +177,7 @@ def test_an_engine_down_for_good_releases_its_requests_reserved_money(tmp_path):
         "ledger": {"url": str(tmp_path / "ledger.db")},
     }
     with (
-        served_process.served(config, tmp_path) as server,
+        served_process.served(config, tmp_path, FAKE_ENGINES) as server,
         client_of(server.url) as client,
         ThreadPoolExecutor() as pool,
     ):

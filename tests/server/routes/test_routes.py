@@ -15,6 +15,7 @@ from tests.server import served_process
 from tests.server.http.raw_client import Hostile
 from tests.server.http.raw_client import body as head_of
 from tests.server.running_server import until
+from tests.server.served_process import FAKE_ENGINES
 
 FUNCTIONS = "tests.server.routes.judges_to_import"
 CHAT = [{"role": "user", "content": "The json module"}]
@@ -329,7 +330,7 @@ def test_a_request_cut_off_by_a_drain_is_told_the_drain_timeout(tmp_path):
     config["server"] = {"drain_timeout": "1s"}
     found = {}
     with (
-        served_process.served(config, tmp_path) as own,
+        served_process.served(config, tmp_path, FAKE_ENGINES) as own,
         httpx2.Client(base_url=own.url, timeout=60) as http,
     ):
         body = {"model": "only", "prompt": "x"}

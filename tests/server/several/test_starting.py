@@ -18,6 +18,7 @@ from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.reading import LedgerReader
 from tests.server import served_process
 from tests.server.running_server import until
+from tests.server.served_process import FAKE_ENGINES
 
 MODULE = "tests.server.several.served_functions"
 CHAT = {"x-headway-lane": "chat"}
@@ -117,7 +118,7 @@ def test_a_version_of_the_model_changes_no_function(tmp_path):
         "versions": {"store": str(tmp_path / "versions.db")},
     }
     with (
-        served_process.served(config, tmp_path) as found,
+        served_process.served(config, tmp_path, FAKE_ENGINES) as found,
         ThreadPoolExecutor() as pool,
         httpx2.Client(base_url=found.url, timeout=60) as client,
     ):

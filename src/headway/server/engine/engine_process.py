@@ -124,9 +124,11 @@ def _set_threads(asked: int, weights: int, engines: int) -> None:
 
 
 def _threads_of(loaded: Loaded) -> int:
+    if loaded.threads:
+        return loaded.threads
     from headway.executor.torch.threads import thread_count
 
-    return loaded.threads or thread_count()
+    return thread_count()
 
 
 class EngineProcess:
