@@ -131,6 +131,19 @@ def test_other_tasks_get_their_turn_while_logprobs_are_written():
     assert turns > 4 * 400 * 21 / PIECE
 
 
+def test_no_more_of_a_long_answer_is_written_for_a_client_that_has_left():
+    asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}
+
+    async def scene(app, service, rows):
+        client = Client(app, asked)
+        await until(lambda: client.said)
+        client.left.set()
+        await client.task
+        assert b"top_logprobs" not in client.said, "the third of four columns"
+
+    asyncio.run(_alone(ServerConfig(), scene))
+
+
 async def _alone(config, scene):
     local = embedded(config)
     service = service_of(config, local)

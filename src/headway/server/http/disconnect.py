@@ -42,6 +42,7 @@ class Client:
         end with its lane and the nanoseconds it waited for the client."""
         self._permit = permit
         self.call: Call | None = None  # set once the call is in its lane
+        self.gone = False  # whether it has disconnected
         self.waited = NEVER  # nanoseconds a stream waited for the client to read; NEVER: no stream
         self._sent = sent
         self._preparation = Interruptible()
@@ -74,4 +75,5 @@ class Client:
 
     async def _watch(self, receive: Receive) -> None:
         await until_disconnect(receive)
+        self.gone = True
         self.end(client_gone())

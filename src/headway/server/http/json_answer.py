@@ -27,7 +27,7 @@ async def json_answer(call: Call, client: Client) -> Response:
 
 class PiecewiseResponse(Response):
     """A long body. Each piece is made after the previous one was sent, and other tasks get a turn
-    in between."""
+    in between. No more are made for a client that has disconnected."""
 
     def __init__(self, pieces: Iterator[str], client: Client, headers: dict[str, str]) -> None:
         super().__init__(b"", 200, headers, "application/json")
@@ -46,4 +46,6 @@ class PiecewiseResponse(Response):
             body = piece.encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
             await asyncio.sleep(0)
+            if self._client.gone:
+                return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
