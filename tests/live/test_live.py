@@ -208,6 +208,27 @@ def test_closing_the_engine_starts_a_group_that_is_not_full():
     assert [each.finish for each in events][-1] is Finish.LENGTH
 
 
+def test_an_interrupted_close_cancels_what_is_open_and_ends_the_thread(monkeypatch):
+    scheduler, executor, rows = make(32), Gated(32), []
+    engine = LiveEngine(scheduler, executor, rows=lambda steps, requests: rows.extend(requests))
+    events = engine.events(ask("a", (1, 2, 3), 100))
+    assert len(next(events).tokens) == 1
+    wait, waits = engine._over.wait, []
+
+    def interrupted(timeout=None):
+        waits.append(timeout)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        executor.gate.set()
+        wait(timeout)
+
+    monkeypatch.setattr(engine._over, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.close()
+    assert engine.down == "the engine is closed"
+    assert [row.finish for row in rows] == [Finish.CANCELLED]
+
+
 def test_an_impossible_request_is_refused_with_the_reason():
     engine = LiveEngine(make(2), FakeExecutor(2, BLOCK))
     with pytest.raises(RefusedError, match="10 prompt tokens and 2 to generate cannot fit"):

@@ -23,7 +23,7 @@ from headway.live.callers import Caller, Callers, LoopCaller, QueueCaller, Told,
 from headway.live.clock import WallClock
 from headway.live.inbox import LiveInbox
 
-LEAVING = 10.0  # seconds that a program which ends waits for the step under way
+LEAVING = 10.0  # seconds to wait for the step under way, at a program's end or in a cut-off close
 FORKED = "the engine's thread is in the process that this one was forked from: start another here"
 
 
@@ -53,9 +53,16 @@ class LiveEngine:
         self._callers, self._process = Callers(), os.getpid()
         # For each event loop, the list that its callers share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
-        self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
-        self._leaving = finalize(self, _leave, self._inbox, self._callers, self._thread)
-        self._thread.start()
+        self._over = threading.Event()  # in Python 3.11 an interrupted join forgets that it runs
+        self._thread = threading.Thread(target=self._run, name="headway-engine", daemon=True)
+        self._leaving = finalize(
+            self, _leave, self._process, self._inbox, self._callers, self._over
+        )
+        try:
+            self._thread.start()
+        except BaseException:  # the system has no thread left: there is nothing to wait for
+            self._over.set()
+            raise
 
     @property
     def load(self) -> Load:
@@ -157,11 +164,24 @@ class LiveEngine:
         self._inbox.put([retune])
 
     def close(self) -> None:
-        """Finish accepted requests, refuse later ones, and wait for the engine's thread to end. In
-        a forked process there is nothing to end."""
+        """Finish accepted requests, refuse later ones, and wait for the engine's thread to end. If
+        the wait is interrupted, the requests are cancelled. In a forked process there is nothing to
+        end."""
         if self.is_here:
             self._inbox.put([Close()])
-            self._thread.join()
+            try:
+                if not self.is_own_thread:
+                    self._over.wait()
+            except BaseException:  # the owner will close what the thread still uses
+                _leave(self._process, self._inbox, self._callers, self._over)
+                raise
+            self._thread.join()  # raises in the engine's own thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._over.set()
 
     def _serve(self) -> None:
         try:
@@ -183,9 +203,10 @@ class LiveEngine:
         self._callers.fail(EngineDownError("the engine is closed"))
 
 
-def _leave(inbox: LiveInbox, callers: Callers, thread: threading.Thread) -> None:
-    """Cancel what is open and end an engine that was never closed, as Python ends. Otherwise Python
-    stops the thread somewhere inside torch, which aborts the process."""
-    if thread.is_alive():
+def _leave(process: int, inbox: LiveInbox, callers: Callers, over: threading.Event) -> None:
+    """Cancel what is open and end an engine: one that was never closed, as Python ends, since it
+    would stop the thread somewhere inside torch, which aborts the process; or one whose close was
+    interrupted. process: whose thread it is; in one that was forked from it nothing is to end."""
+    if process == os.getpid() and not over.is_set():
         inbox.put([*[Cancel(id) for id in list(callers.open)], Close()])
-        thread.join(LEAVING)
+        over.wait(LEAVING)
