@@ -222,6 +222,14 @@ def test_a_text_with_non_finite_numbers_fails_alone(folders, tmp_path):
     assert np.isfinite(np.frombuffer(output.vectors[0], np.float32)).all()
 
 
+def test_weights_that_a_cleared_cache_lacks_are_a_checkpoint_error(tmp_path):
+    folder = make_encoder(tmp_path / "model", "bert")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match=r"no file named model\.safetensors"):
+        LLM(folder)
+
+
 def test_nan_that_attention_would_hide_is_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 

@@ -19,3 +19,9 @@ def test_floats_count_in_their_new_width_and_the_rest_as_stored(tmp_path):
 def test_a_damaged_file_counts_as_stored(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"no tensors")
     assert stored_bytes(tmp_path, 4) == 10
+
+
+def test_a_link_to_a_file_that_is_gone_counts_as_nothing(tmp_path):
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "gone")
+    (tmp_path / "folder.safetensors").mkdir()
+    assert stored_bytes(tmp_path, 4) == 0

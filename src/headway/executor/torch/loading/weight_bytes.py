@@ -41,9 +41,10 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
 
 def stored_bytes(folder: Path, itemsize: int) -> int:
     """Bytes of a folder's weights if their floats are kept in `itemsize` bytes; 0: as stored. What
-    is stored in other types, as quantised weights are, counts as stored."""
+    is stored in other types, as quantised weights are, counts as stored. A link to a file that is
+    gone, as in a cache that was cleared, counts as nothing."""
     total = 0
-    for path in folder.glob("*.safetensors"):
+    for path in filter(Path.is_file, folder.glob("*.safetensors")):
         total += path.stat().st_size
         if itemsize:
             total += _widening(path, itemsize)
@@ -51,11 +52,11 @@ def stored_bytes(folder: Path, itemsize: int) -> int:
 
 
 def _widening(path: Path, itemsize: int) -> int:
-    """By how many bytes a file's floats grow if they are kept in `itemsize` bytes; 0 for a damaged
-    file, which cannot be loaded."""
+    """By how many bytes a file's floats grow if they are kept in `itemsize` bytes; 0 for a file
+    that cannot be read, and so not loaded."""
     try:
         stored = stored_tensors(path).values()
-    except SafetensorError:
+    except (SafetensorError, OSError):
         return 0
     return sum(prod(each.shape) * (itemsize - FLOATS.get(each.dtype, itemsize)) for each in stored)
 
