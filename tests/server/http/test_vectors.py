@@ -1,5 +1,6 @@
 """Embeddings, rerank, score and classify over HTTP: through the openai package, and without it."""
 
+import asyncio
 import base64
 import json
 import re
@@ -18,11 +19,13 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.load import load
 from headway.executor.torch.memory.memory_plan import Limits
+from headway.server.answering import vector_call
 from headway.server.config.config import ServerConfig
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.text.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 from tests.executor.torch.yes_no import TEMPLATE, make_reranker
+from tests.server.asgi_client import Client, inside, until
 from tests.server.running_server import Local, embedded, fake, serving
 from tests.tiny_encoders import BASE, CONTEXT, make_encoder, tokenizer
 
@@ -155,6 +158,33 @@ def test_embeddings_of_300_texts_in_one_call_equal_those_offline(embedder):
     answer = post(url, "embeddings", input=texts)
     found = [each["embedding"] for each in answer["data"]]
     np.testing.assert_allclose(found, offline.embed(texts), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("embeddings", {"input": ["a"] * 40}),
+        ("rerank", {"query": "a", "documents": ["b"] * 100, "top_n": 1}),
+        ("score", {"text_1": ["a"] * 40, "text_2": ["b"] * 40}),
+    ],
+)
+def test_other_tasks_get_a_turn_after_each_vector_that_is_written_or_compared(
+    monkeypatch, path, body
+):
+    monkeypatch.setattr(vector_call, "LONG_BYTES", 40 * 8)  # the fake's vectors have two numbers
+    turns = 0
+
+    async def scene(app, service, rows):
+        nonlocal turns
+        client = Client(app, body, path=f"/v1/{path}")
+        await until(lambda: client.said or client.task.done())
+        while not client.task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert json.loads(client.said)
+
+    inside(ServerConfig(), fake, scene)
+    assert turns >= 40
 
 
 def test_prompt_name_chooses_a_prompt_of_the_model_card(embedder):

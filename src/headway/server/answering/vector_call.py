@@ -11,7 +11,8 @@ from headway.server.protocol.request import VectorForm
 from headway.server.protocol.vectors.response import vector_json
 from headway.vectors.model_card import ModelCard
 
-LONG = 64  # an answer with this many vectors or more is sent piece by piece
+# An answer with this many vectors or bytes of them, or more, is sent piece by piece.
+LONG, LONG_BYTES = 64, 32 * 1_024
 
 
 class VectorCall(Call):
@@ -32,7 +33,8 @@ class VectorCall(Call):
 
     @property
     def is_long(self) -> bool:
-        return len(self.choices) >= LONG
+        size = sum([len(each.answer.vector) for each in self.choices.values()])
+        return len(self.choices) >= LONG or size >= LONG_BYTES
 
     def response(self) -> Iterator[str]:
         vectors = [each.answer.vector for each in self.choices.values()]

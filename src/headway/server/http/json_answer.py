@@ -13,8 +13,8 @@ from headway.server.http.disconnect import Client
 async def json_answer(call: Call, client: Client) -> Response:
     """Wait for the whole answer. Raises Problem.
 
-    An answer with log-probabilities can be large and is sent in pieces. The response then closes
-    the client itself, after the last piece.
+    An answer with log-probabilities or vectors can be large and is sent in pieces. The response
+    then closes the client itself, after the last piece.
     """
     await call.wait()
     if call.problem:
@@ -43,8 +43,8 @@ class PiecewiseResponse(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         for piece in self._pieces:
-            body = piece.encode()
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            if body := piece.encode():  # else the piece was only computed
+                await send({"type": "http.response.body", "body": body, "more_body": True})
             await asyncio.sleep(0)
             if self._client.gone:
                 return
