@@ -1,6 +1,7 @@
 """Keys are read again while serving; a wrong file changes nothing."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -9,7 +10,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.config.tenant import Tenant
 from headway.server.intake.limits.concurrency import permit
-from headway.server.reload import ModelKeys, Reloading
+from headway.server.reload import ModelKeys, Reload, Reloading
 from tests.server.running_server import fake, service_of
 
 
@@ -240,7 +241,9 @@ def test_a_key_that_goes_and_comes_back_knows_of_its_requests():
     asyncio.run(go())
 
 
-def test_the_file_is_watched(tmp_path, monkeypatch):
+@pytest.mark.parametrize("early", [False, True])
+def test_the_file_is_watched(tmp_path, monkeypatch, early):
+    """early: it is written after the configuration was loaded, and before the server is ready."""
     monkeypatch.setattr("headway.server.reload.LOOK", 0.01)
     file = tmp_path / "headway.yaml"
     file.write_text("one")
@@ -253,9 +256,13 @@ def test_the_file_is_watched(tmp_path, monkeypatch):
             seen.set()
             return before
 
-        task = asyncio.create_task(reloading(load, service, Said()).watch(file))
-        await asyncio.sleep(0)
+        reload = Reload.of(load, file, threading.Event())
+        if not early:
+            task = reload.begin(before, ModelKeys(service).use, Said())
+            await asyncio.sleep(0)
         file.write_text("another one")
+        if early:
+            task = reload.begin(before, ModelKeys(service).use, Said())
         await asyncio.wait_for(seen.wait(), 30)
         task.cancel()
         await asyncio.to_thread(engine.live.close)

@@ -117,14 +117,14 @@ def serve(
         from headway.server.functions.run import FunctionConfig, serve_function
 
         ours = {name: each for name, each in flags.items() if name != "engine"}
+        again = Reload.of(partial(FunctionConfig.load, config, ours), watched, hung_up)
         found = FunctionConfig.load_with_origins(config, ours)
-        again = Reload(partial(FunctionConfig.load, config, ours), watched, hung_up)
         raise typer.Exit(serve_function(model, *found, screen(), again))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
         raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
-    again = Reload(partial(ServerConfig.load, config, flags), watched, hung_up)
+    again = Reload.of(partial(ServerConfig.load, config, flags), watched, hung_up)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))
 
 

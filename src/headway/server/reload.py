@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from headway.server.observe.logs import Log
 
 LOOK = 1.0  # seconds between two looks at the file
 Use = Callable[[ServerConfig], None]
+Written = tuple[int, int]  # when a file was last written (nanoseconds), and its size
 REFUSED = "configuration not reloaded: all stays as it was"
 
 
@@ -27,6 +28,15 @@ class Reload(NamedTuple):
     load: Callable[[], ServerConfig]  # reads the file, the environment and the flags
     watched: Path | None = None  # reload when this file changes; None: only on SIGHUP
     early: threading.Event = threading.Event()  # set if a SIGHUP came before `begin`
+    seen: Written = (0, 0)  # the watched file, before it was loaded
+
+    @classmethod
+    def of(
+        cls, load: Callable[[], ServerConfig], watched: Path | None, early: threading.Event
+    ) -> Self:
+        """To be called before the configuration is loaded: what is written later is then reloaded,
+        also if it was written while the server started."""
+        return cls(load, watched, early, _written(watched) if watched else (0, 0))
 
     def begin(self, config: ServerConfig, use: Use, log: Log) -> asyncio.Task[None] | None:
         """Reload on SIGHUP from now on and, if a file is watched, when it changes.
@@ -39,7 +49,9 @@ class Reload(NamedTuple):
         loop.add_signal_handler(signal.SIGHUP, reloading.reload)
         if self.early.is_set():
             reloading.reload()
-        return loop.create_task(reloading.watch(self.watched)) if self.watched else None
+        if self.watched is None:
+            return None
+        return loop.create_task(reloading.watch(self.watched, self.seen))
 
 
 class Reloading:
@@ -82,9 +94,9 @@ class Reloading:
                 how = "propose a version, or restart" if by_version else "restart"
                 self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
 
-    async def watch(self, path: Path) -> None:
-        """Check the file once a second, and reload when it was written. Never returns."""
-        seen = _written(path)
+    async def watch(self, path: Path, seen: Written) -> None:
+        """Check the file once a second, and reload when it was written. Never returns. seen: the
+        file before it was loaded last."""
         while True:
             await asyncio.sleep(LOOK)
             if (now := _written(path)) != seen and now:
@@ -143,8 +155,8 @@ def _with_keys(config: ServerConfig, keys: Sequence[KeySettings]) -> ServerConfi
         raise SettingError(describe_problems(error, lambda where: source)[0]) from None
 
 
-def _written(path: Path) -> tuple[int, int]:
-    """When the file was last written (nanoseconds), and its size; zeros if it cannot be read."""
+def _written(path: Path) -> Written:
+    """As Written; zeros if the file cannot be read."""
     try:
         found = path.stat()
     except OSError:
