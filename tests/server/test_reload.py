@@ -71,6 +71,26 @@ def test_keys_come_and_go_and_what_else_has_changed_is_named():
     ]
 
 
+def test_what_is_not_in_force_is_named_at_each_reload_until_it_is_taken_back():
+    before, told = config(key("a")), []
+    dear = config(key("a"), prices={"per_hour": 2})
+
+    async def go():
+        found = iter([dear, dear, before])
+        service, log = service_of(before, engine := fake(before)), Said()
+        again = reloading(lambda: next(found), service, log)
+        for _ in range(3):
+            log.lines.clear()
+            again.reload()
+            told.append([text for level, text, _ in log.lines if level == "warning"])
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+
+    asyncio.run(go())
+    prices = "prices has changed too, and is not reloaded: restart"
+    assert told == [[prices], [prices], []]
+
+
 @pytest.mark.parametrize(
     "after, why",
     [

@@ -69,15 +69,14 @@ class Reloading:
         uses them from then on; if they cannot be used, it raises SettingError and changes nothing.
         """
         self._load, self._use, self._log = load, use, log
-        self._loaded = config
+        self._loaded = self._started = config  # what is not reloaded stays as at the start
 
     def reload(self) -> None:
         """Read the configuration again. Called on SIGHUP and when the file has changed."""
-        before = self._loaded
         try:
             found = self._load()
-            if bool(found.keys) != bool(before.keys):
-                what = "the last key went" if before.keys else "the first key came"
+            if bool(found.keys) != bool(self._loaded.keys):
+                what = "the last key went" if self._loaded.keys else "the first key came"
                 raise SettingError(f"{what}: that needs a restart")
             self._use(found)
         except SettingError as error:
@@ -89,8 +88,8 @@ class Reloading:
         self._loaded = found
         self._log.info("keys reloaded", keys=len(found.keys))
         for name in ServerConfig.model_fields:
-            if name != "keys" and getattr(before, name) != getattr(found, name):
-                by_version = name in ("lanes", "engine") and before.versions.store
+            if name != "keys" and getattr(self._started, name) != getattr(found, name):
+                by_version = name in ("lanes", "engine") and self._started.versions.store
                 how = "propose a version, or restart" if by_version else "restart"
                 self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
 
