@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from io import TextIOWrapper
@@ -118,9 +119,11 @@ def read_trace(path: Path | Traversable) -> list[Arrival]:
         raise SettingError(f"the trace {path.name} cannot be read: {error}") from error
 
 
-def read_shipped_trace(name: str) -> list[Arrival]:
-    """Read a trace that ships with the package: `azure2023-code` or `azure2023-conv`."""
-    return read_trace(files("headway") / "data" / "traces" / f"{name}.csv.gz")
+@cache
+def read_shipped_trace(name: str) -> tuple[Arrival, ...]:
+    """Read a trace that ships with the package: `azure2023-code` or `azure2023-conv`. It is parsed
+    once."""
+    return tuple(read_trace(files("headway") / "data" / "traces" / f"{name}.csv.gz"))
 
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:

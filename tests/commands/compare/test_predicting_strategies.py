@@ -71,7 +71,7 @@ def endpoints(tmp_path):
 def comparison_run(folder, console, cost=None, **wishes):
     """A comparison on the fake executor, with a cost model as `run_compare` finds it."""
     options = CompareOptions(
-        **{"seconds": 20.0, "strategies": BOTH, "out": folder, "cost": cost} | wishes
+        **{"seconds": 10.0, "strategies": BOTH, "out": folder, "cost": cost} | wishes
     )
     makes = possible(read_strategies(options.strategies), cost, True, console)
     measured = prepare(fake_testbed(), options, services_of(options))
@@ -184,7 +184,7 @@ def test_without_a_cost_model_the_strategy_that_needs_one_is_named(tmp_path, mon
 def test_a_journal_recorded_under_budgets_replays_the_same_run(tmp_path, endpoints):
     path = tmp_path / "mine.json"
     write_cost_file(replace(HERE, cost=replace(COST, residuals=HERE.cost.residuals)), path)
-    wishes = {"lanes": endpoints, "rate": 60.0, "seconds": 10.0, "enforce": True}
+    wishes = {"lanes": endpoints, "rate": 60.0, "seconds": 5.0, "enforce": True}
     made = comparison_run(tmp_path / "out", screen(), path, journals=tmp_path / "j", **wishes)
     (tmp_path / "j").mkdir()
     (tmp_path / "out").mkdir()
@@ -206,7 +206,7 @@ def test_a_journal_recorded_under_budgets_replays_the_same_run(tmp_path, endpoin
 def test_enforced_limits_count_against_attainment_and_the_report_says_so(tmp_path, endpoints):
     path = tmp_path / "mine.json"
     write_cost_file(HERE, path)
-    wishes = {"lanes": endpoints, "rate": 60.0, "seconds": 10.0}
+    wishes = {"lanes": endpoints, "rate": 60.0, "seconds": 5.0}
     figures = dict[bool, dict]()
     for enforce in (False, True):
         console, folder = screen(), tmp_path / str(enforce)

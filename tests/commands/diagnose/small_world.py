@@ -1,7 +1,9 @@
 """Small runs in virtual time, each with one fault, recorded as a journal records them."""
 
 from dataclasses import replace
+from functools import cache
 
+from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.replay.recording import Recording
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Budget, Lane
@@ -67,10 +69,10 @@ def window():
 
 
 def batch():
-    crowd = [Request(f"o{n}", (10**5 + n,) * 10, 900, 0, "offline") for n in range(100)]
+    crowd = [Request(f"o{n}", (10**5 + n,) * 10, 450, 0, "offline") for n in range(100)]
     policies = Policies(Continuous(128), Priority(), chunk=Fixed(128), step_tokens=256)
     tight = replace(CHAT, budget=Budget(ttft=SECOND, tpot=8 * MS))
-    return recorded([*crowd, *chats(80)], (tight, OFFLINE), policies, 8_192)
+    return recorded([*crowd, *chats(40)], (tight, OFFLINE), policies, 8_192)
 
 
 def prompts():
@@ -84,8 +86,8 @@ def thrash():
 
 
 def starvation():
-    hogs = [Request(f"o{n}", (10**5 + n,) * 10, 700, 0, "offline") for n in range(48)]
-    return recorded([*hogs, *chats(80)], (CHAT, OFFLINE), replace(USUAL, order=FirstCome()))
+    hogs = [Request(f"o{n}", (10**5 + n,) * 10, 350, 0, "offline") for n in range(48)]
+    return recorded([*hogs, *chats(40)], (CHAT, OFFLINE), replace(USUAL, order=FirstCome()))
 
 
 def cold():
@@ -132,3 +134,10 @@ FAULTS = {
     "mis-set budget": budget,
     "overload": overload,
 }
+
+
+@cache
+def served(name):
+    """Evidence and rerun of a world, `healthy` or one with a fault. Both are only read."""
+    recording = {**FAULTS, "healthy": healthy}[name]()
+    return journal_evidence(recording, StepCost())

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from threading import Thread
@@ -43,21 +44,27 @@ from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.strategies.strategy import Strategy
 from tests.commands.diagnose import small_world
-from tests.commands.diagnose.small_world import CHAT, COST, FAULTS, MS, OFFLINE, SECOND, USUAL
+from tests.commands.diagnose.small_world import (
+    CHAT,
+    COST,
+    FAULTS,
+    MS,
+    OFFLINE,
+    SECOND,
+    USUAL,
+    served,
+)
 from tests.server.running_server import fake, serving
 
 
 @pytest.fixture(scope="module")
 def cases():
-    """Evidence, rerun and diagnosis of each world, served once."""
-    served = {}
+    """Evidence, rerun and diagnosis of each world."""
 
+    @cache
     def case(name):
-        if name not in served:
-            recording = {**FAULTS, "healthy": small_world.healthy}[name]()
-            evidence, rerun = journal_evidence(recording, StepCost())
-            served[name] = evidence, rerun, diagnose(evidence)
-        return served[name]
+        evidence, rerun = served(name)
+        return evidence, rerun, diagnose(evidence)
 
     return case
 

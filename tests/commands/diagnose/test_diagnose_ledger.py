@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from headway.cli.app import app
 from headway.commands.diagnose.diagnosis import RULES, diagnose
-from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.diagnose.sources.from_ledger import ledger_evidence
 from headway.commands.diagnose.sources.ledger_read import read_ledger
 from headway.commands.diagnose.timeline import WaitingLine
@@ -29,8 +28,7 @@ from headway.store.ledger.flush import MINUTE, Account
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.reading import LedgerReader
 from headway.store.tables import VERSIONS
-from tests.commands.diagnose import small_world
-from tests.commands.diagnose.small_world import COST, FAULTS, MS
+from tests.commands.diagnose.small_world import COST, MS, served
 from tests.commands.diagnose.test_diagnose import stored
 from tests.postgresql import postgresql
 from tests.server.running_server import BLOCK, by_budgets, serving
@@ -241,7 +239,7 @@ def rows_of(evidence, stage):
     ],
 )
 def test_stored_rows_name_the_same_cause_as_the_journal(cause, stage, cost):
-    evidence, _ = journal_evidence(FAULTS[cause](), StepCost())
+    evidence, _ = served(cause)
     rows = rows_of(evidence, stage)
     found = diagnose(
         ledger_evidence(rows, evidence.lanes, "", policies=evidence.policies, cost=cost)
@@ -258,7 +256,7 @@ def minute(number, account, lane="", **counts):
 
 
 def test_full_minutes_show_an_overload_without_a_cost_model():
-    evidence, _ = journal_evidence(small_world.overload(), StepCost())
+    evidence, _ = served("overload")
     rows, slots = rows_of(evidence, "queue.slots"), evidence.policies.slots
 
     def asked(batch, idle):
@@ -281,7 +279,7 @@ def test_full_minutes_show_an_overload_without_a_cost_model():
 
 def test_advised_slots_follow_the_minutes_in_which_blocks_were_short():
     """For 59 minutes two sequences run, and in the last two minutes sixty."""
-    evidence, _ = journal_evidence(FAULTS["KV thrash"](), StepCost())
+    evidence, _ = served("KV thrash")
     rows, busy = rows_of(evidence, "queue.blocks"), 59 * MINUTE
     rows = [each | {"arrived": busy + each["arrived"]} for each in rows]
     batches = [2] * 59 + [60] * 2
@@ -303,7 +301,7 @@ def test_advised_slots_follow_the_minutes_in_which_blocks_were_short():
 
 
 def test_a_window_is_blamed_only_if_groups_had_free_places():
-    evidence, _ = journal_evidence(small_world.window(), StepCost())
+    evidence, _ = served("window too long")
     rows, slots = rows_of(evidence, "queue.group"), evidence.policies.slots
 
     def asked(batch):
@@ -317,7 +315,7 @@ def test_a_window_is_blamed_only_if_groups_had_free_places():
 
 
 def test_each_request_has_the_budget_of_its_version():
-    evidence, _ = journal_evidence(small_world.healthy(), StepCost())
+    evidence, _ = served("healthy")
     rows = rows_of(evidence, "queue.slots")
     strict = {name: lane.__class__(name) for name, lane in evidence.lanes.items()}
     rows[0]["version"] = 4
@@ -336,7 +334,7 @@ def test_a_waiting_line_was_last_empty_when_nobody_waited(waits, time):
 
 
 def test_a_healthy_ledger_does_not_hurt_and_some_rules_can_answer():
-    evidence, _ = journal_evidence(small_world.healthy(), StepCost())
+    evidence, _ = served("healthy")
     found = diagnose(ledger_evidence(rows_of(evidence, "queue.slots"), evidence.lanes, ""))
     assert {each.cause for each in found.not_known} < {rule.cause for rule in RULES}
     assert not found.hurts
