@@ -56,7 +56,7 @@ def test_every_route_is_in_openapi_json(operations):
 )
 def test_answers_conform_to_openapi_json(operations, mode, index):
     @settings(
-        max_examples=20,
+        max_examples=12,
         deadline=None,
         derandomize=True,
         database=None,

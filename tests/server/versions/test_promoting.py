@@ -26,7 +26,7 @@ def test_a_better_version_is_promoted_if_its_guardrails_were_judged(
         expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
         change = {"config": {"engine": {"strategy": {"chunk": 128}}}, "reason": "faster"}
         post(client, "", {**change, "expects": expects})
-        plan = {**SHORT, "fewest": fewest, "longest": "10s", "seed": 5, "promote_if_better": True}
+        plan = {**SHORT, "fewest": fewest, "longest": "4s", "seed": 5, "promote_if_better": True}
         assert post(client, "/3/start", plan).status_code == 200
         work_clock.asked(front, lambda number: complete(client))
         found = client.get("/v1/versions/3").json()
@@ -46,7 +46,7 @@ def test_a_changed_budget_alone_makes_a_version_neither_better_nor_worse(
         change = {"config": {"lanes": {"chat": {"ttft": after}}}, "reason": "another yardstick"}
         expects = {"figure": "attainment", "lane": "chat", "change": -0.1}
         post(client, "", {**change, "expects": expects})
-        plan = {**SLICES, "longest": "10s", "seed": 5, "promote_if_better": True}
+        plan = {**SLICES, "longest": "4s", "seed": 5, "promote_if_better": True}
         assert post(client, "/3/start", plan).status_code == 200
         work_clock.asked(front, lambda number: complete(client))
         found = client.get("/v1/versions/3").json()
