@@ -43,6 +43,7 @@ def test_a_slow_step_is_followed_by_slow_ones():
     assert 0.6 < correlation(drawn(Echo(1_000, lasting(0.7)))) < 0.75
 
 
+@pytest.mark.no_cover
 def test_long_echoes_remain_when_short_ones_have_faded():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
     both = Echo(300, lasting(0.995)), Echo(500, lasting(0.6))
@@ -66,6 +67,7 @@ def test_a_slow_second_is_slow_for_small_and_for_large_steps():
     assert [small.next(at, 0) for at in range(9)] == [large.next(at, 1) for at in range(9)]
 
 
+@pytest.mark.no_cover
 def test_correlation_fades_with_time_and_not_with_steps():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
     for step in (STEP, 4 * STEP):

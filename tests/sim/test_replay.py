@@ -33,6 +33,7 @@ def unscored(events):
     return [event for event in plain if event.tokens or event.finish]
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(cases())
 @example(THRASH)

@@ -55,6 +55,7 @@ def budgets_of(case):
     return found
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(retuned_cases())
 def test_retunes_change_no_answer_books_balance_and_a_replay_is_exact(case):
@@ -140,6 +141,18 @@ def test_a_request_is_judged_by_the_budget_with_which_it_came():
     assert (after.good, after.version) == (False, 7)
     assert not rows.scheduler.roster._earlier, "nothing is kept of those that have ended"
     assert rows.scheduler.load(0).version == 7
+
+
+def test_slots_that_follow_the_load_begin_again_only_if_their_share_changes():
+    bulk, chat = LANES[0], Lane("chat", Budget(ttft=9), -1, slots=Share(0, 4, 2))
+    scheduler = Scheduler(Settings(12, 4, (bulk, chat), policies()))
+    line = scheduler.roster.lines["chat"]
+    assert line.slots == 2
+    line.slots = 3  # as they have grown with the load
+    scheduler.apply([Retune(1, policies(), (bulk, replace(chat, priority=1)))], MS)
+    assert line.lane.priority == 1 and line.slots == 3
+    scheduler.apply([Retune(2, policies(), (bulk, replace(chat, slots=Share(0, 4, 1))))], MS)
+    assert line.slots == 1
 
 
 def test_a_retune_to_a_policy_that_relegates_nobody_restores_the_relegated():

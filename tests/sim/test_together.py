@@ -1,5 +1,6 @@
 """Several engines in one virtual time: no event is told before it has happened."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def test_nothing_happens_without_arrivals():
     assert Relay([(10, 0), (1, 1)]).run([]) == []
 
 
+@pytest.mark.no_cover
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), min_size=1, max_size=3),

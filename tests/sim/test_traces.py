@@ -62,6 +62,7 @@ def check_answers(case, scheduler, events):
     assert spent == sum(step.nanoseconds for step in steps)
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(cases())
 @example(THRASH)
@@ -74,6 +75,7 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
     assert done.executor.executor.computed == sum(step.tokens + step.waste_tokens for step in steps)
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(cases(), st.integers(0, 2))
 def test_a_request_that_cannot_begin_fails_alone(case, seed):
@@ -100,6 +102,7 @@ def test_a_request_that_cannot_begin_fails_alone(case, seed):
     assert done.scheduler.pool.num_free == case.blocks
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(cases())
 @example(THRASH)

@@ -78,6 +78,7 @@ def crowds(draw):
     return policies, asks
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(crowds())
 def test_between_two_turns_of_a_sequence_no_other_has_more_turns_than_run(crowd):

@@ -1,5 +1,6 @@
 """Where each request's time went: stages sum to its time and name the rule it waited under."""
 
+import pytest
 from hypothesis import event, given, settings
 
 from headway.core.accounts.accounts import Accounts, Flight
@@ -12,7 +13,7 @@ from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.memory import Ahead
-from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
@@ -27,11 +28,11 @@ from tests.traces import run as run_case
 ONE = (Lane(),)
 
 
-def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None):
+def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None, depth=1):
     """Each request's stages in milliseconds and its RequestStages, by id. A step takes 10 ms plus
     1 ms a token."""
     known = {"cost": cost} if cost else {}
-    scheduler = Scheduler(Settings(blocks, BLOCK, lanes, policies, **known))
+    scheduler = Scheduler(Settings(blocks, BLOCK, lanes, policies, depth=depth, **known))
     scheduler.accounts = Accounts(scheduler.roster)
     timed = sorted([*arrivals(requests), *more], key=lambda pair: pair[0])
     simulate(scheduler, timed, COST, spy(blocks))
@@ -43,6 +44,7 @@ def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None):
     return stages, found
 
 
+@pytest.mark.no_cover
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_the_stages_of_every_request_sum_to_its_time(case):
@@ -166,6 +168,21 @@ def test_further_choices_of_a_prompt_wait_for_the_prefix_of_the_first():
     requests = [ask("a", 4, 2), ask("b", 4, 2, follows="a")]
     stages, _ = explained(requests, Policies(Continuous(4)))
     assert stages["b"]["queue.prefix"] == 14
+
+
+def test_a_step_with_only_decodes_keeps_the_next_prompt_waiting():
+    asks = [ask("r0", (0,) * 4, 6), ask("r1", (1,) * 4, 2, arrived=5 * MS)]
+    stages, _ = explained(asks, Policies(Continuous(2), mix=Alternate()))
+    assert {each: time for each, time in stages["r1"].items() if "queue" in each} == {
+        "queue.step": 11
+    }
+
+
+def test_a_request_that_joins_behind_a_step_in_flight_is_charged_it_as_that_of_others():
+    """It waits for the other's step of 11 ms, and then shares one of 15 with it."""
+    asks = [ask("r0", (0,) * 4, 6), ask("r1", (1,) * 4, 2, arrived=5 * MS)]
+    stages, _ = explained(asks, Policies(Continuous(2)), depth=2)
+    assert stages["r1"]["prefill.own"] == 12 and stages["r1"]["prefill.others"] == 11 + 3
 
 
 def test_steps_with_only_prompts_defer_decodes():

@@ -277,6 +277,7 @@ def following(draw):
     return replace(case, lanes=tuple(lanes))
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(following())
 def test_a_lane_stays_between_its_low_and_its_high(case):
@@ -294,6 +295,7 @@ def test_a_lane_stays_between_its_low_and_its_high(case):
         now[each.lane] = each.after
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(following())
 def test_coasting_makes_the_same_changes(case):

@@ -95,7 +95,7 @@ class Tidy(Pool):
         blocks.MAX_STALE = self._max_stale
 
 
-TestPool, TestTidy = Pool.TestCase, Tidy.TestCase
+TestPool, TestTidy = map(pytest.mark.no_cover, (Pool.TestCase, Tidy.TestCase))
 TestPool.settings = TestTidy.settings = settings(max_examples=60, deadline=None)
 
 

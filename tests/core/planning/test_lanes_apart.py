@@ -697,6 +697,7 @@ def test_in_a_flood_a_kept_sequence_has_a_row_in_every_turn_steps(turn, chunk):
     assert scheduler.roster.waiting > 10, "or it was no flood"
 
 
+@pytest.mark.no_cover
 @settings(max_examples=40, deadline=None)
 @given(
     slots=st.integers(1, 4),

@@ -248,6 +248,7 @@ def test_each_lane_has_its_least_in_every_step_of_every_trace(case):
     assert len(ran.scheduler.ledger.requests) == len(case.requests)
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(kept())
 def test_coasting_gives_the_same_rows_with_kept_tokens(case):

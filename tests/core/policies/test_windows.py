@@ -112,6 +112,7 @@ def served(budget, join, every=7 * MS, count=400):
     return scheduler.ledger.take_changes(), scheduler.load(0).lanes, groups
 
 
+@pytest.mark.no_cover
 def test_the_window_of_a_lane_grows_as_far_as_its_budget_allows():
     join = Dynamic(24, 0, {"chat": 160 * MS}, lows={"chat": 0})
     changes, lanes, groups = served(Budget(ttft=10_000 * MS), join, count=1_200)
@@ -169,6 +170,7 @@ def following(draw):
     return replace(case, policies=policies, lanes=lanes)
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(following())
 def test_a_window_stays_between_its_low_and_its_high(case):
@@ -187,6 +189,7 @@ def test_a_window_stays_between_its_low_and_its_high(case):
     assert all(loads[name].window == now[name] for name in now if name)
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(following())
 def test_coasting_and_a_replay_make_the_same_changes(case):
