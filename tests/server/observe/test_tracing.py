@@ -98,7 +98,7 @@ def test_a_call_is_a_span_of_the_callers_trace_with_its_phases_below(monkeypatch
     headers = {
         "traceparent": CALLER,
         "tracestate": "vendor=1",
-        "X-Headway-Lane": "interactive",
+        "X-Headway-Lane": "offline",
         "X-Request-Id": "mine",
     }
     began = clock.now() + clock.epoch()
@@ -133,7 +133,7 @@ def test_a_call_is_a_span_of_the_callers_trace_with_its_phases_below(monkeypatch
         "gen_ai.usage.cache_read.input_tokens": 0,
         "server.address": "127.0.0.1",
         "server.port": 8_000,
-        "headway.lane": "interactive",
+        "headway.lane": "offline",
         "headway.request_id": "mine",
         "headway.outcome": "good",
         "headway.relegated": False,
