@@ -2,14 +2,15 @@
 the versions of a model do not change a function."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx2
+import pytest
 import yaml
 from sqlalchemy import select
 
@@ -46,48 +47,52 @@ def test_an_entry_that_cannot_be_started_ends_the_server_and_is_named(tmp_path):
     assert "Traceback" not in said
 
 
-def test_a_server_of_functions_alone_answers_and_keeps_a_ledger(tmp_path):
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What a server of two functions said while the import of the second one's module waited for
+    this fixture, and then until its end; and its folder."""
+    folder = tmp_path_factory.mktemp("alone")
+    os.mkfifo(folder / "go")
+    (folder / "slow.py").write_text(f"open({str(folder / 'go')!r}).read()\n{FINE}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    two = [{"function": "fine:double"}, {"function": "slow:double", "name": "slow"}]
     kept = {"ledger": {"url": "ledger.db"}, "prices": {"per_hour": 1}}
-    with begun(tmp_path, [{"function": "fine:double"}], **kept) as process:
+    with begun(folder, two, server={"port": port}, **kept) as process:
         try:
-            found = next(m for line in process.stdout if (m := re.search(r"(http\S+)/v1", line)))
-            url = found[1]
-            answer = httpx2.post(f"{url}/v1/functions/double", json=4, timeout=30)
-            assert answer.json() == 8
-            assert httpx2.get(f"{url}/ready").json()["models"] == {"double": "ready"}
-            none = httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}, timeout=30)
-            assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+                until(lambda: states(client) == {"double": "ready", "slow": "loading"})
+                waiting = client.get("/ready")
+                until(lambda: let_go(folder / "go"))  # the module may not be at its import yet
+                until(lambda: client.get("/ready").status_code == 200)
+                found = SimpleNamespace(folder=folder, waiting=waiting, ready=client.get("/ready"))
+                found.health = states(client)
+                found.answer = client.post("/v1/functions/double", json=4)
+                found.none = client.post("/v1/completions", json={"prompt": "x"})
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
-            assert process.returncode == 0
         finally:
+            let_go(folder / "go")
             process.kill()
-    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    found.status = process.returncode
+    return found
+
+
+def test_a_server_of_functions_alone_answers_and_keeps_a_ledger(alone):
+    assert alone.answer.json() == 8
+    assert (alone.none.status_code, alone.none.json()["error"]["code"]) == (404, "model_not_found")
+    assert alone.status == 0
+    reader = LedgerReader(str(alone.folder / "ledger.db"))
     with reader.begin() as connection:
         models = connection.execute(select(REQUESTS.c.model)).scalars().all()
     assert models == ["double"] and problems_of(reader) == []
     reader.close()
 
 
-def test_the_server_is_ready_only_when_all_functions_are_ready(tmp_path):
-    """The import of the second function's module waits for the test."""
-    os.mkfifo(tmp_path / "go")
-    (tmp_path / "slow.py").write_text(f"open({str(tmp_path / 'go')!r}).read()\n{FINE}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    two = [{"function": "fine:double"}, {"function": "slow:double", "name": "slow"}]
-    with begun(tmp_path, two, server={"port": port}) as process:
-        try:
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-                until(lambda: states(client) == {"double": "ready", "slow": "loading"})
-                waiting = client.get("/ready")
-                assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "loading")
-                until(lambda: let_go(tmp_path / "go"))  # the module may not be at its import yet
-                until(lambda: client.get("/ready").status_code == 200)
-                assert states(client) == {"double": "ready", "slow": "ready"}
-        finally:
-            let_go(tmp_path / "go")
-            process.kill()
+def test_the_server_is_ready_only_when_all_functions_are_ready(alone):
+    assert (alone.waiting.status_code, alone.waiting.json()["error"]["code"]) == (503, "loading")
+    both = {"double": "ready", "slow": "ready"}
+    assert alone.ready.json()["models"] == alone.health == both
 
 
 def let_go(pipe):
