@@ -36,6 +36,7 @@ from headway.errors import (
     SettingError,
 )
 from headway.live.engine import FORKED
+from tests.batching.in_processes import coded, negated
 
 
 def doubled(items):
@@ -1032,40 +1033,6 @@ def test_a_generator_whose_cleanup_raises_does_not_affect_the_next_call(caplog):
 
 
 # -- processes
-
-
-class CodedError(Exception):
-    """An error that cannot be made again from its arguments."""
-
-    def __init__(self, code, why):
-        super().__init__(f"{code}: {why}")
-
-
-class LockedError(Exception):
-    """An error that cannot be pickled."""
-
-    def __init__(self, why):
-        super().__init__(why, threading.Lock())
-
-    def __str__(self):
-        return self.args[0]
-
-
-def coded(items):
-    if "coded" in items:
-        raise CodedError(7, "bad item")
-    if "locked" in items:
-        raise LockedError("locked")
-    placed = {"coded in place": CodedError(7, "bad item"), "locked in place": LockedError("locked")}
-    return [placed.get(item) or (os.getpid(), item) for item in items]
-
-
-def negated(items):
-    if "die" in items:
-        os._exit(3)
-    if "raise" in items:
-        raise ValueError("raised there")
-    return [(os.getpid(), item) for item in items]
 
 
 def test_processes_share_each_call_and_a_dead_one_fails_only_its_call():

@@ -12,6 +12,7 @@ import headway
 from headway.batching import shared_memory
 from headway.batching.executor import SharedError
 from headway.batching.shared_memory import LEAST, Room, pack, unpack
+from tests.batching.in_processes import doubled, mapped
 
 LARGE = LEAST // 8
 
@@ -38,14 +39,6 @@ def room():
     room = Room()
     yield room
     room.close()
-
-
-def doubled(arrays):
-    if any(len(array) == 1 for array in arrays):
-        os._exit(3)
-    if any(np.isnan(array).any() for array in arrays):
-        raise ValueError("not a number")
-    return [array * 2 for array in arrays]
 
 
 def test_values_are_unpacked_as_they_were_packed(room):
@@ -105,12 +98,6 @@ def test_processes_return_the_results_and_errors_of_large_items(rooms):
                 future.result()
         assert batcher.call(arrays[3])[0] == 6
     assert rooms
-
-
-def mapped(arrays):
-    with open("/proc/self/maps") as maps:
-        rooms = {line.split()[5] for line in maps if "/dev/shm/psm_" in line}
-    return [len(rooms)] * len(arrays)
 
 
 def test_a_process_lets_go_of_rooms_that_were_replaced_by_larger_ones(rooms):
