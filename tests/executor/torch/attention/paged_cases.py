@@ -31,7 +31,7 @@ def check(stage, singles, many=(), layer=0):
 )
 def test_decode_and_prefill_rows_share_a_step(stage, heads, kv_heads, head_dim, block):
     shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "block": block}
-    check(stage(**shape), [1, 17, 256, 300], CHUNKS[1:4])
+    check(stage(**shape), [17, 300], CHUNKS[2:4])
 
 
 def test_lengths_at_edges_of_blocks_tiles_and_spans_equal_torchs_attention(stage):
@@ -41,13 +41,13 @@ def test_lengths_at_edges_of_blocks_tiles_and_spans_equal_torchs_attention(stage
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_equals_torchs_attention(stage, dtype):
-    check(stage(dtype=dtype, head_dim=64, block=16), [1, 40, 400], CHUNKS)
+    check(stage(dtype=dtype, head_dim=64, block=16), [1, 400], CHUNKS[1:4])
 
 
 @pytest.mark.parametrize("window", [1, 5, 256])
 def test_a_sliding_window_hides_the_keys_before_it(stage, window):
     made = stage(windows=(window, 0))
-    check(made, EDGES[3:], CHUNKS[1:])
+    check(made, [5, 16, 65, 256, 257, 513], CHUNKS[2:])
     check(made, [5, 300], CHUNKS[3:4], layer=1)
 
 
@@ -110,7 +110,7 @@ def test_any_mix_of_rows_equals_torchs_attention(stage, data):
 def test_whole_models_compute_transformers_logits_through_the_kernels(goldens, shape, monkeypatch):
     monkeypatch.setattr("headway.executor.torch.runner.attention_of", PagedAttention)
     executor = load(goldens[shape].folder, Limits(block_size=4)).executor
-    tokens = [int(each) for each in torch.arange(40) * 7 % 150]
-    for chunk in (40, 9):
+    tokens = [int(each) for each in torch.arange(24) * 7 % 150]
+    for chunk in (24, 13):
         found = all_logits(executor, tokens, chunk)
         assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headway.executor.torch.attention.kernels import attend, merge
 from headway.executor.torch.attention.paged import PagedAttention
@@ -97,7 +97,7 @@ def test_the_fused_kernel_norms_rotates_and_writes_heads_as_torch_does(goldens, 
     case = Heads(goldens[shape].folder, dtype)
     config = case.model.config
     width = (config.heads + 2 * config.kv_heads) * config.head_dim
-    at, qkv = torch.tensor([0, 50, 3, 11], device=DEVICE), made(6, 4, width, dtype=dtype)
+    at, qkv = torch.tensor([0, 50], device=DEVICE), made(6, 2, width, dtype=dtype)
     want = case.take_in(case.plain, case.caches[0], qkv, at)
     found = case.take_in(case.fused, case.caches[1], qkv, at)
     assert all(near(one, other, dtype) for one, other in zip(found, want, strict=True))
@@ -106,10 +106,11 @@ def test_the_fused_kernel_norms_rotates_and_writes_heads_as_torch_does(goldens, 
     for name in ("keys", "values"):
         held = [getattr(cache, name)[-1] for cache in case.caches]
         assert torch.equal(held[0] == 0, held[1] == 0), "and nothing else is written"
-    qkv[2, ::2], qkv[3, ::3] = torch.nan, torch.inf
+    at, qkv = torch.tensor([3, 11, 50], device=DEVICE), qkv[[0, 0, 1]]
+    qkv[0, ::2], qkv[1, ::3] = torch.nan, torch.inf
     found = case.take_in(case.fused, case.caches[1], qkv, at)
     assert all(each.isfinite().all() for each in found[1:])
-    assert all(torch.equal(one[1], each[0]) for one, each in zip(found, alone, strict=True))
+    assert all(torch.equal(one[2], each[0]) for one, each in zip(found, alone, strict=True))
 
 
 class Launches(TorchDispatchMode):
@@ -128,13 +129,13 @@ class Launches(TorchDispatchMode):
         return found
 
     def watch(self, monkeypatch, kernel):
-        """A kernel that the interpreter runs counts as one."""
+        """A launch of the kernel counts as one. The interpreter, which is slow, does not run it."""
         run = kernel.run
 
         def counted(*args, **kwargs):
             self.count += 1
-            with _disable_current_modes():
-                return run(*args, **kwargs)
+            if DEVICE.type == "cuda":
+                run(*args, **kwargs)
 
         monkeypatch.setattr(kernel, "run", counted)
 
@@ -157,8 +158,8 @@ def loaded(golden, monkeypatch, fused, dtype="float32"):
 @pytest.mark.parametrize("shape", ["olmo3", "granite", "starcoder2"])
 def test_whole_models_with_fused_kernels_equal_transformers_logits(goldens, shape, monkeypatch):
     executor = loaded(goldens[shape], monkeypatch, fused=True)
-    tokens = [int(each) for each in torch.arange(9) * 7 % 150]
-    found = all_logits(executor, tokens, 8).cpu()
+    tokens = [5, 6, 7, 8]
+    found = all_logits(executor, tokens, 3).cpu()
     assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4
 
 
@@ -181,13 +182,12 @@ def test_a_layer_launches_the_expected_number_of_kernels(goldens, shape, monkeyp
     for fused in (False, True):
         executor, counts = loaded(goldens[shape], monkeypatch, fused, "bfloat16"), []
         weights = executor.model.weights
-        all_logits(executor, [5, 6], 2)  # its block is in the table on the device afterwards
-        for layers in (1, 2):
+        for layers in (1, 1, 2):  # once more: the first pass sends its block to the device's table
             executor.model.weights = replace(weights, layers=weights.layers[:layers])
             with pytest.MonkeyPatch.context() as patch, Launches() as launches:
                 for kernel in kernels:
                     launches.watch(patch, kernel)
                 all_logits(executor, [5, 6], 2)
             counts.append(launches.count)
-        found.append(counts[1] - counts[0])
+        found.append(counts[2] - counts[1])
     assert tuple(found) == LAUNCHES[shape]
