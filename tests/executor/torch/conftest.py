@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.executor.torch.tiny_checkpoints import MORE, SHAPES, Golden, make
+from tests.executor.torch.tiny_checkpoints import Golden, make
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -12,10 +12,22 @@ def _few_threads():
     torch.set_num_threads(1)
 
 
+class Goldens(dict[str, Golden]):
+    """Golden checkpoints by shape, each made when it is first asked for."""
+
+    def __init__(self, new_folder):
+        super().__init__()
+        self.new_folder = new_folder
+
+    def __missing__(self, shape):
+        self[shape] = make(self.new_folder(shape), shape)
+        return self[shape]
+
+
 @pytest.fixture(scope="session")
 def goldens(tmp_path_factory) -> dict[str, Golden]:
     """The golden checkpoints, by shape."""
-    return {shape: make(tmp_path_factory.mktemp(shape), shape) for shape in [*SHAPES, *MORE]}
+    return Goldens(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")

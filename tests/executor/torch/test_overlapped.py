@@ -1,6 +1,7 @@
 """An executor that never waits in submit: two steps in flight give the tokens of one."""
 
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -177,11 +178,17 @@ def test_the_warm_up_leaves_no_state_behind(golden):
     assert sequences.two_deep(executor.submit) == want
 
 
+@pytest.fixture(scope="module")
+def answers(goldens):
+    """Transformers' greedy answers to ASKED, by shape."""
+    return cache(lambda shape: [goldens[shape].generate(*asked) for asked in ASKED])
+
+
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mixtral"])
-def test_an_engine_of_depth_two_gives_transformers_answers(goldens, shape, join):
+def test_an_engine_of_depth_two_gives_transformers_answers(goldens, answers, shape, join):
     """With preemption, prefix hits, padding and held slots, depending on the policy."""
-    want = [goldens[shape].generate(*asked) for asked in ASKED]
+    want = answers(shape)
     mine = crowded(goldens[shape], 4)
     made = loaded(goldens[shape], True)
     executor = TorchExecutor(made.model, mine.executor.cache, overlapped=True)

@@ -183,9 +183,9 @@ def make(folder: Path, shape: str, seed: int = 0, **rest: Any) -> Golden:
     seed = seed or SEEDS.get(shape, 0)
     family, own = (SHAPES | MORE)[shape]
     config = AutoConfig.for_model(family, **(BASE | own | rest))
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
         for name, parameter in model.named_parameters():
             if "norm" in name or name.endswith(
                 "bias"
