@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from contextlib import contextmanager
+from functools import cache
 
 import pytest
 
@@ -25,10 +27,10 @@ def browser():
         launched.close()
 
 
-@pytest.fixture
-def open_page(browser):
-    """Open a file at a size and in a color scheme. Any error that it reports fails the test, and
-    so does a fetch of anything else."""
+@contextmanager
+def opening(browser):
+    """Gives a function that opens a file at a size and in a color scheme. Any error that a page
+    reports fails the test, and so does a fetch of anything else."""
     pages, complaints, asked, files = [], [], set(), set()
 
     def open_(file, width=1280, height=900, scheme="light", **wishes):
@@ -48,3 +50,17 @@ def open_page(browser):
         page.close()
     assert complaints == []
     assert asked == files, "nothing else is fetched"
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a file in a page of the test's own (opening)."""
+    with opening(browser) as open_:
+        yield open_
+
+
+@pytest.fixture(scope="module")
+def read_page(browser):
+    """Open a file in a page that several tests read and none changes (opening)."""
+    with opening(browser) as open_:
+        yield cache(open_)

@@ -19,17 +19,17 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("difference")
     for name, blocks in (("a", 2_048), ("b", 300)):
         (folder / name).mkdir()
-        strategies = "static,continuous-chunk-64"
-        assert compared(folder / name, fake_testbed(blocks=blocks), strategies=strategies)[0] == 0
+        wishes = {"strategies": "static,continuous-chunk-64", "seconds": 8.0}
+        assert compared(folder / name, fake_testbed(blocks=blocks), **wishes)[0] == 0
     reports = [read_report(folder / name / "report.json") for name in ("a", "b")]
     pairing = pair_reports(*reports, ("a", "b"))
     (folder / "page.html").write_text(difference_page(pairing))
     return folder / "page.html", pairing
 
 
-def test_tables_show_the_differences(open_page, made):
+def test_tables_show_the_differences(read_page, made):
     file, pairing = made
-    page = open_page(file)
+    page = read_page(file, 1280, 800, "light")
     assert page.locator("h1").inner_text().replace("\u00a0", " ") == pairing.answer
     for each in pairing.lanes:
         name = f"difference-{each.strategy}, {each.lane}".replace(" ", "-")
@@ -41,8 +41,8 @@ def test_tables_show_the_differences(open_page, made):
 
 @pytest.mark.parametrize("width, height", [(390, 844), (1280, 800)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_answer_is_on_the_first_screen(open_page, made, width, height, scheme):
-    page = open_page(made[0], width, height, scheme=scheme)
+def test_the_answer_is_on_the_first_screen(read_page, made, width, height, scheme):
+    page = read_page(made[0], width, height, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     place = page.locator("#shares").bounding_box()
     assert place["y"] + place["height"] <= height

@@ -21,7 +21,7 @@ MANY = FEW + ",priority,continuous-chunk-128,static-buckets,continuous-mixed"
 @pytest.fixture(scope="module", params=[FEW, MANY], ids=["few", "many"])
 def folder(request, tmp_path_factory):
     made = tmp_path_factory.mktemp("first-screen")
-    assert compared(made, strategies=request.param)[0] == 0
+    assert compared(made, strategies=request.param, seconds=12.0)[0] == 0
     return made
 
 
@@ -32,9 +32,9 @@ def found(folder):
 
 @pytest.mark.parametrize("width, height", [(390, 844), (1280, 800)])
 def test_the_sentence_the_chart_and_the_table_are_on_the_first_screen(
-    open_page, folder, width, height
+    read_page, folder, width, height
 ):
-    page = open_page(folder / "report.html", width, height)
+    page = read_page(folder / "report.html", width, height)
     places = [page.locator(name).bounding_box() for name in ("h1", "figure.first", "#summary")]
     ends = [place["y"] + place["height"] for place in places]
     assert ends == sorted(ends) and ends[-1] <= height
@@ -59,14 +59,15 @@ def test_a_long_name_leaves_half_of_a_phone_to_the_figures(open_page, tmp_path):
     (tmp_path / "ways.yaml").write_text(
         f"{name}: {{join: {{continuous: {{size: 8}}}}, chunk: {{fixed: 64}}, step_tokens: 72}}\n"
     )
-    assert compared(tmp_path, strategies=str(tmp_path / "ways.yaml"))[0] == 0
+    ways = str(tmp_path / "ways.yaml")
+    assert compared(tmp_path, strategies=ways, seconds=6.0)[0] == 0
     page = open_page(tmp_path / "report.html", 390)
     cell = page.locator("#summary tbody td").first
     assert cell.text_content().startswith(name) and cell.bounding_box()["width"] < 390 / 2
 
 
-def test_a_phone_shows_each_strategys_endpoint_of_the_least_attainment(open_page, folder, found):
-    page = open_page(folder / "report.html", 390)
+def test_a_phone_shows_each_strategys_endpoint_of_the_least_attainment(read_page, folder, found):
+    page = read_page(folder / "report.html", 390, 844)
     said = page.locator("figure.first .on-phone text.value").all_text_contents()
     least = {each.strategy: each.attainment for each in standings(found)}
     for name, text in zip(first_names(found), said, strict=True):
@@ -88,7 +89,8 @@ def long_names(tmp_path_factory):
         asked += f"{name}: {{arrivals: poisson, prompt: [{least}, {most}], answer: [20, 60], "
         asked += "budget: {ttft: 300, tpot: 60}}\n"
     (made / "lanes.yaml").write_text(asked)
-    assert compared(made, services=read_endpoints(made / "lanes.yaml"), rate=8.0)[0] == 0
+    services = read_endpoints(made / "lanes.yaml")
+    assert compared(made, services=services, rate=8.0, seconds=6.0)[0] == 0
     return made
 
 

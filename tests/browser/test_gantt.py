@@ -12,7 +12,7 @@ STATIC, CHUNKED = "static", "continuous-chunk-64"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("gantt-page")
-    assert compared(made, strategies=f"{STATIC},{CHUNKED}")[0] == 0
+    assert compared(made, strategies=f"{STATIC},{CHUNKED}", seconds=8.0)[0] == 0
     return made
 
 

@@ -16,7 +16,7 @@ TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("page")
-    assert compared(made, repeat=2)[0] == 0
+    assert compared(made, repeat=2, seconds=6.0)[0] == 0
     return made
 
 
@@ -25,9 +25,10 @@ def found(folder):
     return Analysis(report_json.read(folder / "report.json"))
 
 
-@pytest.fixture
-def opened(open_page, folder):
-    return lambda width=1280, scheme="light": open_page(
+@pytest.fixture(scope="module")
+def opened(read_page, folder):
+    """The page at a width and in a color scheme, to be read and not changed."""
+    return lambda width=1280, scheme="light": read_page(
         folder / "report.html", width, scheme=scheme
     )
 
@@ -124,8 +125,8 @@ def test_without_javascript_hidden_lines_stay_hidden_and_the_rest_is_readable(
     context.close()
 
 
-def test_a_checkbox_switches_its_line_in_every_chart(opened, found):
-    page = opened()
+def test_a_checkbox_switches_its_line_in_every_chart(open_page, folder, found):
+    page = open_page(folder / "report.html")
     on = len(shown(found))
     lanes = len(found.lanes)
     lines = page.locator(".distribution path.line:not(.off)")

@@ -11,7 +11,7 @@ TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep-page")
-    return folder / "sweep.html", swept(folder, "rate=4,10,16")[2]
+    return folder / "sweep.html", swept(folder, "rate=4,16", seconds=5.0)[2]
 
 
 @pytest.fixture
