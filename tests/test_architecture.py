@@ -5,6 +5,7 @@ import graphlib
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,16 +85,20 @@ CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", 
 CORE_MAY |= {"math", "operator", "struct", "typing"}
 
 
+@cache
 def imports(tree):
+    """The modules that a file imports, in order."""
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            found += [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, "imports are absolute"
             if node.module in PACKAGES:
-                yield from (f"{node.module}.{each.name}" for each in node.names)
+                found += [f"{node.module}.{each.name}" for each in node.names]
             else:
-                yield node.module
+                found.append(node.module)
+    return tuple(found)
 
 
 def module(path):
