@@ -144,6 +144,28 @@ def test_no_more_of_a_long_answer_is_written_for_a_client_that_has_left():
     asyncio.run(_alone(ServerConfig(), scene))
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_routes_whole_answer_is_streamed_piece_by_piece_until_its_client_leaves(leaves):
+    name, turns = ServerConfig().model.served_name, 0
+    config = ServerConfig(routes={"vote": {"ensemble": [name, name], "choose": "best"}})
+    asked = {"model": "vote", "prompt": "The json", "max_tokens": 200, "ignore_eos": True}
+    asked |= {"seed": 1, "logprobs": 20, "stream": True}
+
+    async def scene(app, service, rows):
+        nonlocal turns
+        client = Client(app, asked)
+        await until(lambda: b"data: {" in client.said)
+        if leaves:
+            client.left.set()
+        while not client.task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert client.said.endswith(b"data: [DONE]\n\n") != leaves
+
+    asyncio.run(_alone(config, scene))
+    assert leaves or turns > 200 * 21 / PIECE
+
+
 async def _alone(config, scene):
     local = embedded(config)
     service = service_of(config, local)

@@ -238,10 +238,11 @@ class Call:
             self._close()
 
     def stream_whole(self) -> None:
-        """Put a finished answer, which was computed without streaming, into the stream at once."""
+        """Stream a finished answer that was computed whole. Its chunks are made when taken."""
         for index, choice in enumerate(self.choices.values()):
             answer = choice.answer
-            self._send(index, choice, Delta(answer.text.text, tuple(answer.tokens), answer.finish))
+            delta = Delta(answer.text.text, tuple(answer.tokens), answer.finish)
+            self._send(index, choice, delta, whole=True)
         self._send_end()
 
     def _send_end(self) -> None:
@@ -249,7 +250,7 @@ class Call:
             self.out.put(self._chunks.usage(self.usage(), self._metrics()))
         self.out.put(DONE)
 
-    def _send(self, index: int, choice: Choice, delta: Delta) -> None:
+    def _send(self, index: int, choice: Choice, delta: Delta, whole: bool = False) -> None:
         so_far = self.usage() if self.request.running_usage else None
         if self.request.chat and not choice.begun:
             self.out.put(self._chunks.role(index, so_far))
@@ -259,7 +260,7 @@ class Call:
             return
         echo = "" if choice.begun or choice.echo is None else choice.echo
         chunks = self._chunks_of(index, choice.changes(delta), so_far)
-        if choice.echo is None or not (echo or choice.scores):
+        if not whole and (choice.echo is None or not (echo or choice.scores)):
             for chunk in chunks:
                 self.out.put(chunk)
             return

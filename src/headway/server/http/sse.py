@@ -125,7 +125,7 @@ class EventStream(Response):
             while more:
                 await call.out.wait(call.done)
                 data = call.take()
-                more = not call.is_over
+                more = not (call.is_over or self._client.gone)
                 if call.problem:
                     data += failed(call.problem) + DONE
                 began = time()
