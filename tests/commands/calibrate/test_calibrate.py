@@ -80,7 +80,7 @@ def virtual(cost=HOSTED):
 
 @pytest.fixture(scope="module")
 def found():
-    return calibrate_testbed(virtual(), kv_bytes=64, slots=8, seconds=60.0)
+    return calibrate_testbed(virtual(), kv_bytes=64, slots=8, seconds=40.0)
 
 
 STEPS = [
@@ -313,8 +313,8 @@ def test_every_live_step_counts_and_not_only_as_many_as_designed_batches():
 
 def test_live_steps_decide_where_both_were_measured_and_designed_batches_elsewhere():
     dear, rare, other = STEPS[1], STEPS[0], row_features(40, 1, logits=1)
-    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(800)]
-    steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(2_000)]
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(200)]
+    steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(500)]
     said = fit_live(fit_steps(samples), samples, steps, []).cost
     assert said.predict(dear) == pytest.approx(1.2 * COST.predict(dear), rel=0.02)
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.02)

@@ -642,11 +642,11 @@ def test_a_journal_of_an_older_headway_is_refused_in_one_line():
 
 
 @settings(deadline=None)
-@given(case=cases(), first=st.integers(0, 3))
+@given(case=cases(), first=st.integers(0, 7))
 def test_a_journal_with_any_line_missing_gives_a_readable_error(case, first):
-    """Every fourth line is left out by itself. There is no error if it changed no row."""
+    """Every eighth line is left out by itself. There is no error if it changed no row."""
     recording = recorded(case)
-    for at in range(first, len(recording.records), 4):
+    for at in range(first, len(recording.records), 8):
         left = recording.records[:at] + recording.records[at + 1 :]
         try:
             rerun_journal(replace(recording, records=left))

@@ -132,7 +132,7 @@ def test_an_analytical_cost_model_is_called_analytical(tmp_path):
 def test_a_data_sheet_machine_is_simulated_with_its_own_slots_and_blocks(tmp_path):
     sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=9_000, fit=9_000)
     (tmp_path / "own.yaml").write_text("mine: {join: continuous}\nstatic:\n")
-    wishes = {"strategies": str(tmp_path / "own.yaml"), "baseline": "mine"}
+    wishes = {"strategies": str(tmp_path / "own.yaml"), "baseline": "mine", "seconds": 4.0}
     _, said, kept = simulated(tmp_path, sheet, **wishes)
     words = " ".join(said.split())
     assert "simulated: 256 slots, 9,000 of the 9,000 KV blocks that fit (16 tokens each)" in words
@@ -176,7 +176,8 @@ def test_repeats_have_the_same_arrivals_and_different_residuals(found):
 
 
 def test_budgets_do_not_depend_on_the_seed(tmp_path):
-    kept = [json.loads(simulated(tmp_path, seed=seed)[2]) for seed in (1, 2)]
+    wishes = {"seconds": 6.0, "strategies": "continuous-mixed"}
+    kept = [json.loads(simulated(tmp_path, seed=seed, **wishes)[2]) for seed in (1, 2)]
     shapes = [each["endpoints"][0]["unloaded_shape"] for each in kept]
     for plain, shape in zip(kept, shapes, strict=True):
         prompt = shape["prompt"]
@@ -187,10 +188,11 @@ def test_budgets_do_not_depend_on_the_seed(tmp_path):
 
 def test_the_price_is_by_default_that_of_the_cost_file(ran, tmp_path):
     assert json.loads(ran[2])["price_per_hour"] == 0.25
+    wishes = {"seconds": 3.0, "strategies": "continuous-mixed"}
     for price in (2.0, 0.0):
-        assert json.loads(simulated(tmp_path, price=price)[2])["price_per_hour"] == price
+        assert json.loads(simulated(tmp_path, price=price, **wishes)[2])["price_per_hour"] == price
     unstated = replace(CALIBRATION, price_per_hour=0.0)
-    assert json.loads(simulated(tmp_path, unstated)[2])["price_per_hour"] == 1.0
+    assert json.loads(simulated(tmp_path, unstated, **wishes)[2])["price_per_hour"] == 1.0
 
 
 AGAIN = """
@@ -298,10 +300,10 @@ def test_like_offers_a_reports_requests_under_another_cost_model(tmp_path):
     fast = replace(CALIBRATION, cost=StepCost.of(1_000_000, per_token=20_000, per_pair=2))
     for wishes in ({"lanes": None, "load": 0.2, "rate": 0.0}, {"load": 0.2, "rate": 0.0}, {}):
         (tmp_path / "first").mkdir(exist_ok=True)
-        wishes = {"lanes": lanes(tmp_path), "rate": 8.0} | wishes
+        wishes = {"lanes": lanes(tmp_path), "rate": 8.0, "seconds": 5.0} | wishes
         simulated(tmp_path / "first", seed=3, strategies="continuous-mixed", **wishes)
         first = tmp_path / "first" / "report.json"
-        wishes |= {"rate": 0.0, "load": 0.0}
+        wishes |= {"rate": 0.0, "load": 0.0, "seconds": CompareOptions().seconds}
         asked = CompareOptions(out=tmp_path, strategies="one-by-one", **wishes)
         screen = Console(file=StringIO(), width=100, force_terminal=False)
         assert run_simulate(SimulateOptions(asked, fast, like=first), screen) == 0
