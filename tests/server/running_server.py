@@ -36,6 +36,7 @@ from headway.server.listening.http_server import HttpServer
 from headway.server.observe.logs import logger
 from headway.server.versions.opening import open_versions
 from headway.text.tokenizer import Tokenizer
+from tests.server.new_store import lay_out
 
 BLOCK = 16
 # Tokens that end an answer: the embedded model's, and one that is beyond the fake's vocabulary. The
@@ -220,6 +221,7 @@ def serving(config=None, engine=embedded):
     engine: makes an engine of each of config.engines, on the server's own loop.
     """
     config = config or ServerConfig()
+    lay_out(config)
     began, kept = threading.Event(), {}
 
     async def serve():

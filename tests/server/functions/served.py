@@ -12,6 +12,7 @@ from headway.server.functions.service import made_service
 from headway.server.functions.target import find
 from headway.server.jobs.opening import open_jobs
 from headway.server.listening.http_server import HttpServer
+from tests.server.new_store import lay_out
 from tests.server.running_server import quiet
 
 MODULE = "tests.server.functions.functions_to_serve"
@@ -21,6 +22,7 @@ MODULE = "tests.server.functions.functions_to_serve"
 def serving(name, config=None, around=lambda app: app):
     """Gives the function's URL and its service. around: what wraps the application."""
     config = config or ServerConfig()
+    lay_out(config)
     service = made_service(find(f"{MODULE}:{name}"), config)
     ledger = ledger_of(service, config, quiet())
     jobs = open_jobs(config, job_host(service, config), quiet())
