@@ -1,11 +1,13 @@
 """PostgreSQL for tests: Debian's package, with its data in a folder of its own. The server listens
 on a Unix socket, because a port that was found free may be taken before the server has it."""
 
+import atexit
 import os
 import pwd
 import shutil
 import subprocess
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,14 +37,8 @@ def postgresql(folder=None):
 
 @contextmanager
 def _running(programs, data):
-    data.mkdir()
-    as_user = {"cwd": data}
-    if os.getuid() == 0:
-        who = pwd.getpwnam(USER)
-        os.chown(data, who.pw_uid, who.pw_gid)
-        as_user |= {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
-    run = {"check": True, "stdout": subprocess.DEVNULL, **as_user}
-    subprocess.run([programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-sync"], **run)
+    subprocess.run(["cp", "-a", _made(programs), data], check=True)
+    run = _as_user(data)
     options = f"-h '' -k {data} -F"
     control = [programs / "pg_ctl", "-D", data, "-o", options, "-l", data / "log", "-w"]
     subprocess.run([*control, "start"], **run)
@@ -50,3 +46,28 @@ def _running(programs, data):
         yield f"postgresql://{USER}@/postgres?host={data}"
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], **run)
+
+
+@cache
+def _made(programs):
+    """The data of an empty database, kept until this process ends: each server has a copy, because
+    `initdb` takes a second."""
+    kept = TemporaryDirectory(prefix="headway-postgres-")
+    atexit.register(kept.cleanup)
+    Path(kept.name).chmod(0o711)
+    data = Path(kept.name) / "data"
+    data.mkdir()
+    run = _as_user(data)
+    if "user" in run:
+        os.chown(data, run["user"], run["group"])
+    subprocess.run([programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-sync"], **run)
+    return data
+
+
+def _as_user(data):
+    """How PostgreSQL's programs are run: in the folder of its data, and never as root."""
+    run = {"check": True, "stdout": subprocess.DEVNULL, "cwd": data}
+    if os.getuid() == 0:
+        who = pwd.getpwnam(USER)
+        run |= {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+    return run
