@@ -16,8 +16,9 @@ def scale_trace(
     specs, block = [], max(1, round(PREFIX_TOKENS / scale))
     for arrival in trace:
         prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
-        spec = RequestSpec(arrival.at, lane, prompt, answer, arrival.blocks, block)
-        specs.append(fit_to_context(replace(spec, supersede=arrival.supersede), context))
+        lengths = prompt, answer, arrival.blocks, block
+        spec = RequestSpec(arrival.at, lane, *lengths, supersede=arrival.supersede)
+        specs.append(fit_to_context(spec, context))
     return specs
 
 
