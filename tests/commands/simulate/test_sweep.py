@@ -400,6 +400,15 @@ def two_a_second(folder, count=60):
     return path
 
 
+def test_each_token_scale_has_budgets_of_its_own_lengths(tmp_path):
+    path = two_a_second(tmp_path)
+    path.write_text("chat: {trace: short.csv, budget: {ttft: 4 x unloaded}}\n")
+    wishes = {"lanes": path, "rate": 2.0, "seconds": 6.0, "strategies": "continuous-mixed"}
+    _, _, plain = swept(tmp_path, "token_scale=1,4", **wishes)
+    longer, shorter = (point["budgets"]["chat"]["ttft"] for point in plain["points"])
+    assert longer > 1.5 * shorter
+
+
 def test_every_rate_has_the_same_requests_whatever_the_traces_own_rate(tmp_path):
     path = two_a_second(tmp_path)
     _, _, plain = swept(tmp_path, "rate=2,4,20", lanes=path, strategies="continuous-mixed")
