@@ -412,14 +412,20 @@ def test_a_change_that_makes_things_worse_is_not_advised(cases):
     assert "No change is advised." in text and "worse here" in text and "chunk:" not in text
 
 
-@pytest.mark.parametrize("big", [3, 5])
-def test_kv_thrash_by_long_prompts_advises_a_quarter_of_the_slots_at_least(big):
-    """Almost nothing runs beside a long prompt, so the mean number of running sequences is low."""
+@pytest.mark.parametrize(
+    "chats, gap, big, prompt, every", [(45, 70, 3, 1_250, 3), (30, 140, 8, 1_400, 1)]
+)
+def test_kv_thrash_by_long_prompts_advises_a_quarter_of_the_slots_at_least(
+    chats, gap, big, prompt, every
+):
+    """Almost nothing runs beside a long prompt, so the mean number of running sequences is low:
+    4.0 and 2.4."""
     long = [
-        Request(f"big{n}", (10**6 + n,) * 1_250, 24, (3 + 3 * n) * SECOND, "chat")
+        Request(f"big{n}", (10**6 + n,) * prompt, 24, every * (1 + n) * SECOND, "chat")
         for n in range(big)
     ]
-    recording = small_world.recorded([*small_world.chats(70, 70 * MS, 300, 60), *long], blocks=90)
+    short = small_world.chats(chats, gap * MS, 300, 60)
+    recording = small_world.recorded([*short, *long], blocks=90)
     evidence, rerun = journal_evidence(recording, StepCost())
     first = diagnose(evidence).first
     assert first.cause == "KV thrash" and first.trial.sets == {"slots": 4}
