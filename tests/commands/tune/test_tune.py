@@ -83,7 +83,7 @@ def ran(tmp_path_factory):
     (folder / "headway.part").write_text("mine")
     with pytest.MonkeyPatch.context() as patch:
         search_few(patch)
-        return tuned(folder)
+        return tuned(folder, requests=15)
 
 
 def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(ran):
