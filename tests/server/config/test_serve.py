@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,15 +121,25 @@ def ended_early(tmp_path_factory):
     folder = tmp_path_factory.mktemp("early")
     ledger = f"ledger={{'url': {str(folder / 'ledger.db')!r}, 'flush': '60s'}}"
     code = LISTENING + CODE.replace("...", ledger)
-    with begun(folder, code, stderr=subprocess.PIPE) as process:
+    with begun(folder, code, stderr=subprocess.PIPE) as process, ExitStack() as leaving:
+        leaving.callback(process.kill)
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/v1/completions"
         assert "starting torch" in process.stdout.readline()
         if sys.platform == "linux":  # its children are found in /proc
-            os.kill(engine_of(process), signal.SIGSTOP)  # so that it loads until the end
+            engine = os.pidfd_open(engine_of(process))
+            leaving.callback(os.close, engine)
+            leaving.callback(killed, engine)
+            signal.pidfd_send_signal(engine, signal.SIGSTOP)  # so that it loads until the end
         refused = httpx2.post(url, json={"prompt": "x"}, timeout=60)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     return process.returncode, out, err, refused.status_code, folder
+
+
+def killed(process):
+    """Kill a process, which may be gone or may be stopped."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
 
 
 def test_a_signal_while_loading_ends_the_server(ended_early):
