@@ -26,8 +26,7 @@ from headway.server.protocol.usage import metrics, usage
 UNANSWERED = frozenset(
     {Finish.REFUSED, Finish.CANCELLED, Finish.UNSATISFIABLE, Finish.ERROR, Finish.EXPIRED}
 )
-SLOW = "slow_reader"
-DROPPED = "dropped"  # a route's attempt: another answer was taken, or the route's client has gone
+SLOW, DROPPED = "slow_reader", "dropped"  # dropped: a route's attempt that is not needed
 SCORE_BYTES = 64  # bytes of JSON per log-probability, roughly
 
 
@@ -240,8 +239,8 @@ class Call:
     def stream_whole(self) -> None:
         """Stream a finished answer that was computed whole. Its chunks are made when taken."""
         for index, choice in enumerate(self.choices.values()):
-            answer = choice.answer
-            delta = Delta(answer.text.text, tuple(answer.tokens), answer.finish)
+            done = choice.answer
+            delta = Delta(done.text.text, tuple(done.tokens), done.finish)
             self._send(index, choice, delta, whole=True)
         self._send_end()
 
