@@ -27,7 +27,8 @@ demo: .venv/ready  ## serve recorded traffic under four strategies, a minute and
 serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's API
 	$(BIN)/headway serve
 
-# The trace that coverage needs makes whatever simulates two to three times as slow.
+# The trace that coverage needs makes whatever simulates two to three times as slow. So the heaviest
+# tests of core/ and sim/ are marked `no_cover`: they run without it, and others cover the branches.
 test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by their own tests
 	$(PYTEST) --cov --cov-report=term tests/core tests/sim
 	$(PYTEST) $(RERUNS) --ignore tests/core --ignore tests/sim
