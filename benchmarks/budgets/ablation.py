@@ -23,7 +23,7 @@ from benchmarks.budgets.variants import (
     sliding,
 )
 from headway.figures.capacity import search_capacity
-from headway.runs.process_pool import run_in_processes
+from headway.runs.process_pool import worker_pool
 from headway.strategies.registry import by_budgets
 
 CAPACITY_OF, CAPACITY_FROM, CAPACITY_TO = "smooth", 1.0, 16.0  # mix; loads
@@ -112,7 +112,8 @@ class Ablation:
                 if job.variants:
                     jobs.append((f"{mix} {load:g} window {at}", job))
         jobs.sort(key=lambda job: job[1].load)  # the longest first
-        run_in_processes(work, jobs, self.workers, title, self.console, self.kept.keep)
+        with worker_pool(self.workers) as pool:
+            pool.run(work, jobs, title, self.console, self.kept.keep)
 
     def capacities(self) -> tuple[list[float], list[float]]:
         """Of budgets, and of first come with the window's best chunk, window by window."""
@@ -125,7 +126,8 @@ class Ablation:
             (f"window {at}", Job(CAPACITY_OF, source, 0.0, tuple(tried), place))
             for at, source in enumerate(self.windows[CAPACITY_OF])
         ]
-        run_in_processes(held, jobs, self.workers, "capacity", self.console, found.append)
+        with worker_pool(self.workers) as pool:
+            pool.run(held, jobs, "capacity", self.console, found.append)
         found.sort(key=lambda each: each.begin)
         ours = [each.loads["budgets"] for each in found]
         theirs = [

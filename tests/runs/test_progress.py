@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.runs.process_pool import run_in_processes
+from headway.runs.process_pool import WorkerPool
 from headway.runs.progress import REDRAW_EVERY, show_progress
 from headway.runs.run import Progress
 
@@ -37,7 +37,7 @@ def test_a_name_with_brackets_is_not_read_as_markup():
     console = screen(True)
     with show_progress(console, "[/x]chat", 10, 40) as watch:
         watch(Progress(elapsed=1, ended=10, waiting=0, running=0))
-    run_in_processes(len, [("[red]voice", "abc")], 1, "[/all]", console, lambda found: None)
+    WorkerPool(None).run(len, [("[red]voice", "abc")], "[/all]", console, lambda found: None)
     assert all(each in console.file.getvalue() for each in ("[/x]chat", "[/all]", "[red]voice"))
 
 

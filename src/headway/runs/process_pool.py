@@ -90,23 +90,6 @@ def worker_pool(workers: int) -> Iterator[WorkerPool]:
         raise
 
 
-def run_in_processes(
-    work: Callable[[J], R],
-    jobs: Iterable[tuple[str, J]],
-    workers: int,
-    title: str,
-    console: Console,
-    keep: Callable[[R], object],
-) -> None:
-    """Run one batch of jobs in worker processes; see WorkerPool.run and worker_pool.
-
-    A single job runs in this process: a worker would take a second to start and save nothing.
-    """
-    named = list(jobs)
-    with worker_pool(min(workers, len(named))) as pool:
-        pool.run(work, named, title, console, keep)
-
-
 def _deaf() -> None:
     """Ignore Ctrl-C. A terminal sends it to workers too, but their parent decides when they end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -41,7 +41,7 @@ from headway.figures.capacity_interval import CapacityInterval
 from headway.figures.knee import find_knee
 from headway.report.analysis import Analysis
 from headway.report.report_json import read
-from headway.runs.process_pool import run_in_processes
+from headway.runs.process_pool import worker_pool
 from headway.strategies.registry import REGISTRY, chunked_strategy
 from headway.strategies.strategy_inputs import StrategyInputs
 from tests.commands.simulate.test_simulate import simulated
@@ -496,8 +496,8 @@ def test_an_error_in_keep_stops_the_workers():
         workers.update(set(active_children()) - before)
         raise Ended
 
-    with pytest.raises(Ended):  # the second job would take an hour
-        run_in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
+    with pytest.raises(Ended), worker_pool(2) as pool:  # the second job would take an hour
+        pool.run(sleep, [("a", 0), ("b", 3_600)], "Jobs", Console(file=StringIO()), keep)
     assert len(workers) == 2 and has_ended(workers)
 
 
