@@ -34,6 +34,7 @@ def compiler(monkeypatch, tmp_path):
 
     def make(body):
         path = tmp_path / "compiler"
+        path.unlink(missing_ok=True)  # one that still runs cannot be overwritten
         path.write_text(FAKE.format(log=tmp_path / "log", body=body))
         path.chmod(0o755)
         monkeypatch.setenv("CXX", str(path))
@@ -85,6 +86,16 @@ def test_processes_that_start_together_build_the_library_once(home, compiler):
     assert len({out for out, _ in said}) == 1 and sum("Building" in err for _, err in said) == 1
     sources = len(list(build.SOURCES.glob("*.cpp")))
     assert log.read_text().count("run") == 3 + sources + 1, "a version each; parts; one library"
+
+
+def test_a_later_build_removes_what_a_killed_one_left(home, compiler):
+    compiler("kill -9 $PPID")
+    asked = "from headway.executor.torch.cpu.build import compiled; compiled()"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == -9
+    assert len(list(home.glob("build-*"))) == 1
+    compiler(WRITES)
+    file = compiled(str)
+    assert sorted(path.name for path in home.iterdir()) == sorted([file.name, "lock"])
 
 
 def test_a_failed_build_reports_the_compilers_error_and_leaves_no_file(home, compiler):

@@ -31,6 +31,7 @@ FLAGS = (
 )
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 SECONDS = 120  # limit of each run of the compiler
+WORK = "build-"  # begins the name of a build's temporary folder
 DIGEST = 32  # bytes of the hash of a library, which are its last ones
 NEEDED = {"avx2", "fma"}
 
@@ -106,8 +107,11 @@ def _files(pattern: str) -> list[Path]:
 
 def _build(compiler: str, file: Path) -> None:
     """Build the library in a temporary folder and rename it when it is complete. As many sources
-    are compiled at a time as there are processors."""
-    with tempfile.TemporaryDirectory(dir=file.parent) as work:
+    are compiled at a time as there are processors. The caller holds the lock, so a folder of
+    another build is one that a killed process has left, and is removed."""
+    for left in file.parent.glob(f"{WORK}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=file.parent) as work:
         library = Path(work, file.name)
         parts = {path: Path(work, f"{path.stem}.o") for path in _files("*.cpp")}
         asked = [
