@@ -2,8 +2,9 @@
 PYTHON ?= python3
 # Extra words for pip when it installs torch, for instance the index of the CPU builds.
 TORCH_FLAGS ?=
-# How many tests run side by side: a core and about two gigabytes each.
-WORKERS ?= 2
+# How many tests run side by side: about two gigabytes each. On two cores three are faster than two,
+# because many tests wait for a server or for another process.
+WORKERS ?= 3
 # What CI adds: a test of real processes that failed is tried once more, and its failure shown.
 RERUNS ?=
 BIN := .venv/bin
