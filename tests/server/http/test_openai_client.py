@@ -123,6 +123,18 @@ def test_a_repeated_prompt_comes_from_the_cache(client):
     assert 0 < used.prompt_tokens_details.cached_tokens < used.prompt_tokens
 
 
+def test_the_usage_so_far_does_not_say_that_nothing_was_cached(client):
+    asked = {"model": "headway-tiny", "prompt": "some words that come twice " * 20}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    client.completions.create(**asked, max_tokens=1)
+    with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
+        chunks = lenient.completions.create(**asked, stream=True, stream_options=options)
+        *early, last = [chunk.usage for chunk in chunks if chunk.usage]
+    assert last.prompt_tokens_details.cached_tokens > 0
+    told = [each.prompt_tokens_details for each in early if each.prompt_tokens_details]
+    assert len(told) < len(early) and all(each.cached_tokens > 0 for each in told)
+
+
 def test_a_chats_logprobs_spell_its_text_and_name_the_likeliest_token(client):
     said = client.chat.completions.create(
         model="headway-tiny",

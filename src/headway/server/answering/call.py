@@ -79,7 +79,6 @@ class Call:
         self.version = 0  # the configuration version in force when it came; 0: none
         self.accepted = True  # False: a route's judge rejected it, and there is nothing better
         self._owner = owner
-        self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
         self._chunks = Chunks(self.request.chat, *self.about, usage=self.request.usage)
@@ -178,8 +177,9 @@ class Call:
         return response_json(self.request.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
-        """The usage object, in tokens so far. A prompt counts once for all its choices."""
-        return usage(*self.tokens, self.cached)
+        """The usage so far, each prompt once; its cached tokens once its first choice has ended."""
+        known = all(each.answer.request.id in self.rows for each in self._leaders)
+        return usage(*self.tokens, self.cached if known else None)
 
     @property
     def cached(self) -> int:
@@ -229,10 +229,10 @@ class Call:
         delta = choice.hear(event)
         if choice.answer.stopped and not before and not event.finish:
             self._owner.stop(event.id, choice.answer.text.kept)
-        if self._stream and (delta.text or delta.tokens or delta.finish):
+        if self.request.stream and (delta.text or delta.tokens or delta.finish):
             self._send(self._index[event.id], choice, delta)
         if not self._open:
-            if self._stream:
+            if self.request.stream:
                 self._send_end()
             self._close()
 

@@ -7,14 +7,17 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 
 
-def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
-    """OpenAI's usage object, in tokens. cached: prompt tokens found in the prefix cache."""
-    return {
+def usage(prompt: int, completion: int, cached: int | None) -> dict[str, Any]:
+    """OpenAI's usage object, in tokens. cached: prompt tokens found in the prefix cache, or None if
+    that is not known yet; then the object has no details."""
+    counts: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
     }
+    if cached is not None:
+        counts["prompt_tokens_details"] = {"cached_tokens": cached}
+    return counts
 
 
 def metrics(rows: Sequence[RequestRow]) -> dict[str, float | None]:
