@@ -796,6 +796,24 @@ def test_an_ended_job_is_forgotten_with_its_results(database):
         assert connection.execute(select(ITEMS.c.job)).scalars().all() == ["batch_2"]
 
 
+def test_forgetting_a_job_reads_no_deliveries_of_others(tmp_path):
+    database, steps = Database(str(tmp_path / "jobs.db")), []
+    store = Store(database)
+    store.call("job_1")
+    [item] = store.workers[0].exchange([], [], 1)
+    store.workers[0].exchange([answered(item)], [], 0)
+    store.batch(1)
+    with database.begin() as connection:
+        bodies = [(f"evt_{i}", "http://h/", "{}") for i in range(3_000)]
+        add_deliveries(connection, "batch_1", "batch.completed", bodies, NOW)
+        driver = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: steps.append(1), 100)
+    assert store.jobs.forget(2**40, NOW, delivers=False) == 1
+    driver.set_progress_handler(None, 100)
+    assert len(steps) < 100  # hundreds of SQLite's instructions
+    database.close()
+
+
 def test_a_job_is_not_forgotten_before_its_webhooks(database):
     store, deliveries = Store(database), Deliveries(database)
     for each in ("job_1", "job_2"):

@@ -60,6 +60,7 @@ FILES = Table(
     Column("job", ID),  # the job whose results are the content; null: the parts are
     Column("is_errors", Boolean, nullable=False),  # the content is the failed items' results
     Index("ix_files_tenant", "tenant", "id"),
+    Index("ix_files_bytes", "tenant", "bytes"),  # each part of an upload asks for their sum
 )
 PARTS = Table(
     "parts",
@@ -151,6 +152,7 @@ DELIVERIES = Table(
     Column("delivered_at", BigInteger),
     Column("problem", Text, nullable=False),  # of the latest attempt
     Index("ix_deliveries_due", "due_at"),
+    Index("ix_deliveries_job", "job"),  # forgetting a job deletes its own
 )
 WORKERS = Table(
     "workers",
