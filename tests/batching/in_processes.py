@@ -52,3 +52,7 @@ def mapped(arrays):
     with open("/proc/self/maps") as maps:
         rooms = {line.split()[5] for line in maps if "/dev/shm/psm_" in line}
     return [len(rooms)] * len(arrays)
+
+
+def consuming(items):
+    return [items.pop(0) for _ in range(len(items))]

@@ -36,7 +36,7 @@ from headway.errors import (
     SettingError,
 )
 from headway.live.engine import FORKED
-from tests.batching.in_processes import coded, negated
+from tests.batching.in_processes import coded, consuming, negated
 
 
 def doubled(items):
@@ -166,6 +166,50 @@ def test_a_wrong_list_of_results_fails_each_item_of_its_call(held, result, said)
             assert isinstance(raised.value.__cause__, WrongResultsError)
         assert batcher.call(7) == 7
     assert len(held.calls) == 3, "it is not repeated"
+
+
+async def aconsuming(items):
+    return consuming(items)
+
+
+@pytest.mark.parametrize("function, processes", [(consuming, 0), (aconsuming, 0), (consuming, 1)])
+def test_a_function_may_empty_the_list_that_it_gets(function, processes):
+    with headway.Batcher(function, size=2, window=900, processes=processes) as batcher:
+        futures = [batcher.submit(item) for item in range(2)]
+        assert [future.result(30) for future in futures] == [0, 1]
+
+
+def test_a_function_that_returns_its_list_with_an_item_more_has_a_wrong_list():
+    def function(items):
+        items.append(0)
+        return items
+
+    with (
+        headway.Batcher(function) as batcher,
+        pytest.raises(WrongResultsError, match="2 results for 1 items"),
+    ):
+        batcher.call(1)
+
+
+def draining(items):
+    while items:
+        yield [item.pop() for item in items]
+        items.pop()
+
+
+async def adraining(items):
+    for pieces in draining(items):
+        yield pieces
+
+
+@pytest.mark.parametrize("function", [draining, adraining])
+def test_each_list_of_pieces_has_one_of_each_item_of_the_call(function):
+    with headway.Batcher(function, size=2, window=900) as batcher, ThreadPoolExecutor() as pool:
+        other = pool.submit(list, batcher.stream([1, 2]))
+        with pytest.raises(SharedError, match="1 results for 2 items"):
+            list(batcher.stream([3, 4]))
+        with pytest.raises(SharedError, match="1 results for 2 items"):
+            other.result(30)
 
 
 def picky(items):

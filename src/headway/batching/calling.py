@@ -56,11 +56,13 @@ class InThread:
         self._function = function
 
     def call(self, items: list[Any]) -> Sequence[Any]:
-        return checked(self._function(items), len(items))
+        count = len(items)  # the function may take items out of the list, or add some
+        return checked(self._function(items), count)
 
     def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
+        count = len(items)
         for pieces in self._function(items):
-            yield checked(pieces, len(items))
+            yield checked(pieces, count)
 
     def close(self) -> None:
         pass
@@ -74,17 +76,18 @@ class InLoop:
         self._runner = asyncio.Runner()
 
     def call(self, items: list[Any]) -> Sequence[Any]:
-        return checked(self._runner.run(self._function(items)), len(items))
+        count = len(items)
+        return checked(self._runner.run(self._function(items)), count)
 
     def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
-        generator = self._function(items)
+        count, generator = len(items), self._function(items)
         try:
             while True:
                 try:
                     pieces = self._runner.run(anext(generator))
                 except StopAsyncIteration:
                     return
-                yield checked(pieces, len(items))
+                yield checked(pieces, count)
         finally:
             self._runner.run(generator.aclose())
 
@@ -162,7 +165,8 @@ def _call(function: Function, packed: Packed, room: str, rooms: list[str]) -> Pa
     keep(rooms)
     try:
         items = unpack(packed, room)
-        results = checked(function(items), len(items))
+        count = len(items)
+        results = checked(function(items), count)
         return pack([_carried(each) for each in results], room)
     except BaseException as error:
         if (carried := _carried(error)) is error:
