@@ -15,12 +15,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 
+import anyio
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import headway
+from headway.batching.async_pieces import AsyncPieces
 from headway.batching.calling import ProcessDiedError, WrongResultsError
 from headway.batching.executor import SharedError
 from headway.batching.item import Deliveries, FutureSink, Item, LoopSink, Offer, Result
@@ -976,6 +978,110 @@ def test_a_generator_streams_its_pieces(function):
         assert asyncio.run(main(batcher)) == ["c0", "c1", "c2"]
         with pytest.raises(SettingError, match="yields pieces: use stream"):
             batcher.call("a")
+
+
+async def timed(items):
+    async with asyncio.timeout(0.05):
+        yield items
+        await asyncio.Event().wait()  # would be for ever
+
+
+async def timed_between(items):
+    async with asyncio.timeout(0.01):
+        for _ in iter(int, 1):
+            yield items
+
+
+async def grouped(items):
+    async def fail():
+        await began.wait()
+        raise OSError("gone")
+
+    began = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+        yield items
+        began.set()
+        await asyncio.Event().wait()
+
+
+async def grouped_between(items):
+    async def fail():
+        raise OSError("gone")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+        yield items
+        yield items
+
+
+async def scoped(items):
+    with anyio.fail_after(0.05):
+        yield items
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    "function, error",
+    [
+        (timed, TimeoutError),
+        (timed_between, TimeoutError),
+        (grouped, ExceptionGroup),
+        (grouped_between, ExceptionGroup),
+        (scoped, TimeoutError),
+    ],
+)
+def test_a_timeout_or_a_task_group_around_a_yield_ends_an_async_generator(function, error):
+    with headway.Batcher(function) as batcher:
+        for _ in range(2):
+            pieces = batcher.stream(1)
+            assert next(pieces) == 1
+            with pytest.raises(error):
+                list(pieces)
+
+
+def test_an_async_generator_is_closed_with_what_it_has_open(caplog):
+    closed = threading.Event()
+
+    async def function(items):
+        async with asyncio.timeout(900):
+            try:
+                for _ in iter(int, 1):
+                    yield items
+            finally:
+                await asyncio.sleep(0)
+                closed.set()
+
+    with headway.Batcher(function) as batcher:
+        for _ in range(2):
+            pieces = batcher.stream(1)
+            assert next(pieces) == 1
+            pieces.close()
+            assert closed.wait(30)
+            closed.clear()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_async_generator_that_was_cancelled_between_two_pieces_is_closed(ends):
+    closed = []
+
+    async def function():
+        try:
+            asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+            yield 1
+        except asyncio.CancelledError:
+            if not ends:
+                yield 2
+        finally:
+            closed.append(True)
+
+    with asyncio.Runner() as runner:
+        pieces = AsyncPieces(function(), runner.get_loop())
+        assert next(pieces) == 1
+        pieces.close()
+        assert closed == [True]
+        assert list(pieces) == []
 
 
 def test_a_plain_function_has_no_stream():

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from typing import Any, Protocol
 
+from headway.batching.async_pieces import AsyncPieces
 from headway.batching.shared_memory import Packed, Room, keep, pack, unpack
 from headway.errors import EngineError, SettingError, first_line
 
@@ -80,16 +82,10 @@ class InLoop:
         return checked(self._runner.run(self._function(items)), count)
 
     def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
-        count, generator = len(items), self._function(items)
-        try:
-            while True:
-                try:
-                    pieces = self._runner.run(anext(generator))
-                except StopAsyncIteration:
-                    return
+        count = len(items)
+        with closing(AsyncPieces(self._function(items), self._runner.get_loop())) as found:
+            for pieces in found:
                 yield checked(pieces, count)
-        finally:
-            self._runner.run(generator.aclose())
 
     def close(self) -> None:
         self._runner.close()
