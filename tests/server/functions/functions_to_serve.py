@@ -150,6 +150,10 @@ def sized(items, sizes: list[int] = ()) -> list[str]:
     return items
 
 
+def sharing(words: dict[str, int]) -> list[int]:
+    """What is no function of a list."""
+
+
 def broken(items: "list[Missing]"):  # noqa: F821
     return items
 

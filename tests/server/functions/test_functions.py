@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Optional
 
 import httpx2
 import msgpack
@@ -25,7 +27,7 @@ from headway.server.engine.handle import EngineState
 from headway.server.functions import routes
 from headway.server.functions.codecs import MSGPACK, NPY, decode
 from headway.server.functions.service import FunctionService
-from headway.server.functions.target import find, names_a_function
+from headway.server.functions.target import find, made_target, names_a_function
 from headway.server.functions.watched import WatchedFunction
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import logger
@@ -516,6 +518,7 @@ def test_async_functions_and_callable_objects_can_be_served():
         (f"{MODULE}:number", "is a int, and not a function of a list"),
         (f"{MODULE}:Adder", "is a type, and not a function of a list"),
         (f"{MODULE}:text_of", "must take and return lists"),
+        (f"{MODULE}:sharing", "must take and return lists"),
         (f"{MODULE}:broken", "the hints of broken make no sense"),
         (f"{MODULE}:adders", "adders: no JSON schema describes .*Callable"),
         (f"{MODULE}:called", "called: no JSON can be read as .*Callable"),
@@ -525,6 +528,40 @@ def test_async_functions_and_callable_objects_can_be_served():
 def test_a_target_that_cannot_be_served_is_an_error_that_says_why(name, why):
     with pytest.raises(SettingError, match=why):
         find(name)
+
+
+INT, TEXT = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    "taken, item",
+    [
+        (list[int] | None, INT),
+        (Optional[list[int]], INT),  # noqa: UP045
+        (Annotated[list[int], "of numbers"] | None, INT),
+        (list[int] | Sequence[str], {"anyOf": [INT, TEXT]}),
+        (str | list[str], TEXT),
+        (list[int | None], {"anyOf": [INT, {"type": "null"}]}),
+    ],
+)
+def test_an_items_type_is_that_of_the_lists_in_a_union(taken, item):
+    def function(items):
+        return items
+
+    function.__annotations__ = {"items": taken}
+    assert made_target("function", function, {}).schemas[0] == item
+
+
+def test_an_exception_in_a_results_hint_is_no_part_of_its_schema():
+    def function(items) -> list[int | str | ValueError]:
+        return [ValueError("none") for _ in items]
+
+    assert made_target("function", function, {}).schemas[1] == {"anyOf": [INT, TEXT]}
+
+    def failing(items) -> list[ValueError | OSError]:
+        return [ValueError("none") for _ in items]
+
+    assert made_target("failing", failing, {}).schemas[1] == {}
 
 
 def test_only_module_colon_function_names_a_function(tmp_path, monkeypatch):

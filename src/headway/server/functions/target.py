@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import exists  # unlike Path's, it never raises
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 
@@ -19,6 +19,7 @@ from headway.errors import SettingError, did_you_mean, first_line
 from headway.server.config.sections.models import FUNCTION
 from headway.server.http.openapi import REF
 
+NO_LISTS = frozenset({str, bytes, int, float, bool, dict, set, frozenset})
 Mode = Literal["validation", "serialization"]  # of an item, of a result
 
 
@@ -98,7 +99,7 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
     item = _element(taken, name)
     arrays = _is_array(item)
     adapter = TypeAdapter(Any) if arrays else _adapter(item, name, "validation")
-    result = _adapter(_element(returned, name), name, "serialization")
+    result = _adapter(_without_errors(_element(returned, name)), name, "serialization")
     return Target(name, function, settings, adapter, result, streams, arrays)
 
 
@@ -107,17 +108,37 @@ def _first_parameter(called: Any) -> str:
 
 
 def _element(hint: Any, name: str) -> Any:
-    """The X of list[X]; Any for a hint that does not name its elements."""
+    """The X of list[X]; Any for a hint that does not name its elements. Of a union, what the
+    elements of its lists may be."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
         return _element(typing.get_args(hint)[0], name)
-    if origin is None:
-        if hint in (str, bytes, int, float, bool, dict, set):
-            raise SettingError(f"{name} must take and return lists: one item for each caller")
-        return Any
-    if origin.__name__ == "ndarray":
+    if (origin or hint) in NO_LISTS:
+        raise SettingError(f"{name} must take and return lists: one item for each caller")
+    if _is_union(origin):
+        members = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        lists = [each for each in members if (typing.get_origin(each) or each) not in NO_LISTS]
+        elements = tuple([_element(each, name) for each in lists or members])
+        return Union[elements]  # noqa: UP007  (`|` makes none of a tuple)
+    if origin is None or origin.__name__ == "ndarray":
         return Any
     return next(iter(typing.get_args(hint)), Any)
+
+
+def _is_union(origin: Any) -> bool:
+    return origin is Union or origin is types.UnionType
+
+
+def _without_errors(hint: Any) -> Any:
+    """The hint of a result without the exceptions that may be in its place."""
+    if not _is_union(typing.get_origin(hint)):
+        return hint
+    results = tuple([each for each in typing.get_args(hint) if not _is_error(each)])
+    return Union[results] if results else Any  # noqa: UP007
+
+
+def _is_error(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseException)
 
 
 def _is_array(hint: Any) -> bool:
