@@ -27,6 +27,7 @@ from headway.routing import (
     BatcherTarget,
     Best,
     Cascade,
+    Cheapest,
     CircuitSettings,
     Confident,
     Ensemble,
@@ -329,6 +330,29 @@ def test_an_attempt_at_a_function_costs_its_share_of_the_call():
 async def gathered(route, *requests):
     async with route:
         return await asyncio.gather(*[route.ask(each) for each in requests], return_exceptions=True)
+
+
+def test_a_target_asks_the_batcher_that_its_function_has_started_anew():
+    function = headway.batch(lambda items: items)
+    target = BatcherTarget(function, "function")
+    for number in range(2):  # each on a batcher of its own
+        assert asyncio.run(gathered(Fallback([target]), RouteRequest(number)))[0].value == number
+        function.close()
+
+
+@pytest.mark.parametrize("make", [Fallback, Cheapest, LeastLoaded, Cascade])
+def test_an_item_whose_cost_raises_fails_at_its_target_and_not_at_the_estimate(make):
+    with (
+        Batcher(lambda items: items, cost=len) as lengths,
+        Batcher(lambda items: items) as numbers,
+    ):
+        targets = [BatcherTarget(lengths, "lengths"), BatcherTarget(numbers, "numbers")]
+        more = {"accept": Valid(lambda answer: True)} if make is Cascade else {}
+        rows = []
+        (end,) = asyncio.run(gathered(make(targets, rows=rows.append, **more), RouteRequest(5)))
+        (row,) = rows
+        assert "has no len()" in row.attempts[0].error
+        assert isinstance(end, TypeError) or end.value == 5
 
 
 def test_a_running_item_is_left_at_the_deadline_and_paid_when_its_call_ends():

@@ -9,7 +9,7 @@ from headway.batching.batcher import Batcher
 from headway.batching.decorator import BatchedFunction
 from headway.core.admission import wait
 from headway.core.request import NEVER
-from headway.errors import DeadlineError, PromptError, SettingError
+from headway.errors import DeadlineError
 from headway.routing.attempts import loop_now
 from headway.routing.bill import Bill, EngineAccount
 from headway.routing.price import DEVICE_TIME, Price
@@ -34,11 +34,17 @@ class BatcherTarget:
         lane: str | None = None,
         price: Price = DEVICE_TIME,
     ) -> None:
-        self._batcher = batcher.batcher if isinstance(batcher, BatchedFunction) else batcher
+        self._given = batcher
         self.name, self._lane, self._price = name, lane, price
         self.streams = self._batcher.streams
         self._outstanding = 0
         self._learned = Learned()
+
+    @property
+    def _batcher(self) -> Batcher:
+        """The batcher. A decorated function starts another one after its `close`, or a fork."""
+        given = self._given
+        return given.batcher if isinstance(given, BatchedFunction) else given
 
     @property
     def load(self) -> TargetLoad:
@@ -53,11 +59,12 @@ class BatcherTarget:
     def estimate(self, request: RouteRequest) -> Estimate:
         """The lane's wait plus a line through the recent answers over their items' cost. UNKNOWN if
         the batcher does not take the item or its lane."""
-        load = self._batcher.load
+        batcher = self._batcher
+        load = batcher.load
         try:
-            lane = self._batcher.lane_of(self._lane_of(request))
-            size = self._batcher.settings.cost_of(request.input)
-        except (SettingError, PromptError):  # `ask` raises it
+            lane = batcher.lane_of(self._lane_of(request))
+            size = batcher.settings.cost_of(request.input)
+        except Exception:  # of any kind, as `cost` is the user's: `ask` raises it
             return UNKNOWN
         return self._learned.estimate(size, wait(load.lanes[lane], load))
 
