@@ -25,6 +25,8 @@ from headway.server.intake.routing.build import of_text
 from headway.server.intake.routing.failures import failure, problem_of
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.observe.access import AccessLog
+from headway.server.observe.logs import logger
 from headway.server.protocol.problem import Problem
 from tests.server.running_server import Permitted, fake, tokenizer, until
 from tests.server.running_server import serving as running
@@ -43,15 +45,18 @@ def key(name, **more):
 
 
 @asynccontextmanager
-async def serving(engines=(fake, fake), routes=ROUTES, models=TWO, **sections):
-    """The application's client, and its service. `engines` make engines of their configurations."""
+async def serving(
+    engines=(fake, fake), routes=ROUTES, models=TWO, around=lambda app: app, **sections
+):
+    """The application's client, and its service. `engines` make engines of their configurations.
+    around: wraps the application."""
     config = ServerConfig(models=models, routes=routes, **sections)
     made = [make(entry) for make, entry in zip(engines, config.engines, strict=True)]
     service = Service(config, *made)
     for model in service.models:
         words = AsyncTokenizer(tokenizer(), EMBEDDED)
         model.ready(words, model.engine.eos, EVERYTHING)
-    transport = httpx2.ASGITransport(make_app(service))
+    transport = httpx2.ASGITransport(around(make_app(service)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client, service
     for each in made:
@@ -128,6 +133,23 @@ def test_the_stages_of_an_attempt_count_from_when_it_began():
             spent = {each["stage"]: each["ns"] for each in choice["stages"]}
             assert min(spent.values()) > 0 and "body" not in spent
             assert sum(spent.values()) == choice["wall_ns"]
+
+    asyncio.run(main())
+
+
+def test_the_access_logs_time_to_the_first_token_counts_from_the_requests_arrival():
+    lines = []
+
+    def around(app):
+        return AccessLog(app, logger("info", lines.append))
+
+    async def main():
+        async with serving(around=around) as (client, service):
+            await ask(client, "up")
+            await holds(lambda: service.routes.decisions.rows["up"])
+            ((row,), (line,)) = service.routes.decisions.rows["up"], lines
+            rejected, _ = row.attempts
+            assert line["ttft_ms"] + 0.05 >= rejected.span / 1e6 > 0, "not from the second attempt"
 
     asyncio.run(main())
 

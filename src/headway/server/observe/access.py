@@ -49,9 +49,10 @@ class AccessLog:
                 if record.status:
                     sent.update(status=record.status, id=record.id)
                 if self._requests:
-                    self._say(scope, record, sent, clock.now() - began)
+                    self._say(scope, record, sent, began)
 
-    def _say(self, scope: Scope, record: AccessRecord, sent: dict[str, Any], took: int) -> None:
+    def _say(self, scope: Scope, record: AccessRecord, sent: dict[str, Any], began: int) -> None:
+        took = clock.now() - began
         status = sent["status"]
         request = _request_values(scope)
         about = {
@@ -59,7 +60,7 @@ class AccessLog:
             "path": request["path"],
             "status": status,
             "ms": round(took / 1e6, 1),
-            **_learned(record),
+            **_learned(record, began),
             "client": request["client"],
             "id": sent["id"],
         }
@@ -91,8 +92,9 @@ def _request_values(scope: Scope) -> dict[str, object]:
     return {"method": scope["method"], "path": path, "client": client[0] if client else ""}
 
 
-def _learned(record: AccessRecord) -> dict[str, object]:
-    """The record's values for a request's line; empty ones are left out."""
+def _learned(record: AccessRecord, began: int) -> dict[str, object]:
+    """The record's values for a request's line; empty ones are left out. began: when the request
+    came, nanoseconds. A route's call came later than that, if another attempt was before it."""
     values: dict[str, object] = {"model": record.model, "lane": record.lane}
     values |= {"key": record.key, "code": record.code}
     if call := record.call:
@@ -108,5 +110,5 @@ def _learned(record: AccessRecord) -> dict[str, object]:
         if call.relegated:
             values["relegated"] = True
         if firsts:
-            values["ttft_ms"] = round((min(firsts) - call.arrived) / 1e6, 1)
+            values["ttft_ms"] = round((min(firsts) - began) / 1e6, 1)
     return {name: value for name, value in values.items() if value != ""}
