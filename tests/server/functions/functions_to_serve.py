@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import headway
+from headway.errors import SettingError
 
 HELD = threading.Semaphore(0)
 CALLED = threading.Event()
@@ -105,6 +106,10 @@ def leave(items):
     if "exit" in items:
         sys.exit(3)
     return items
+
+
+def misused(items):
+    raise SettingError("the function's own mistake")
 
 
 def stop(items):

@@ -475,6 +475,13 @@ def test_a_function_that_exits_fails_its_item_alone():
         assert post(url, "stay") == "stay"
 
 
+def test_a_functions_own_mistake_with_headway_is_not_its_clients():
+    with serving("misused") as (url, _):
+        error = post(url, 1, 500)
+        assert error["code"] == "function_error"
+        assert error["message"] == "misused failed: SettingError: the function's own mistake"
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_probes_answer_503_when_the_engine_is_down():
     def broken(calls, items):

@@ -11,7 +11,6 @@ from headway.errors import (
     EngineDownError,
     PromptError,
     RefusedError,
-    SettingError,
     first_line,
 )
 from headway.server import clock
@@ -184,8 +183,6 @@ class FunctionCalls:
                 return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
             case PromptError():
                 return wrong(str(error), code="invalid_item")
-            case SettingError():
-                return wrong(str(error), code=NO)
         what = f"{type(error).__name__}: {first_line(error)}"
         return Problem(500, f"{self.target.name} failed: {what}", code="function_error")
 
