@@ -17,6 +17,7 @@ import msgpack
 import numpy as np
 import pytest
 import schemathesis
+from pydantic import BaseModel
 
 from headway.cli import main
 from headway.errors import SettingError
@@ -143,7 +144,28 @@ def test_openapi_json_has_the_types_of_the_functions_hints(shout):
     assert set(schema["properties"]) == {"text", "times", "where"}
     said = operation["responses"]["200"]["content"]["application/json"]["schema"]
     assert set(said["properties"]) == {"upper", "together"}
-    assert {"Where", "Error"} == set(document["components"]["schemas"])
+    assert {"shout.item.Where", "Error"} == set(document["components"]["schemas"])
+
+
+def test_classes_of_one_name_are_documented_side_by_side():
+    class Where(BaseModel):
+        country: str = "none"
+
+    def function(items):
+        return items
+
+    hint = list[dict[str, Where]]
+    function.__annotations__ = {"items": hint, "return": hint}
+    target = made_target("function", function, {})
+    models = target.models() | find(f"{MODULE}:shout").models()
+    assert {name: each.get("required") for name, each in models.items()} == {
+        "function.item.Where": None,
+        "function.result.Where": None,
+        "shout.item.Where": ["city"],
+    }
+    for part, schema in zip(("item", "result"), target.schemas, strict=True):
+        referred = schema["additionalProperties"]["$ref"].rpartition("/")[2]
+        assert referred == f"function.{part}.Where" and referred in models
 
 
 def test_the_items_type_is_that_of_the_first_parameter():

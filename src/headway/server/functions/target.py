@@ -17,7 +17,7 @@ from headway.batching.calling import is_stream
 from headway.batching.decorator import BatchedFunction
 from headway.errors import SettingError, did_you_mean, first_line
 from headway.server.config.sections.models import FUNCTION
-from headway.server.http.openapi import REF
+from headway.server.http.openapi import SCHEMAS
 
 NO_LISTS = frozenset({str, bytes, int, float, bool, dict, set, frozenset})
 Mode = Literal["validation", "serialization"]  # of an item, of a result
@@ -40,14 +40,24 @@ class Target:
         """JSON schemas of an item and of a result; the schemas they refer to are in `models`."""
         item: dict[str, Any] = {"type": "array"}
         if not self.arrays:
-            item = self.item.json_schema(ref_template=REF)
-        result = self.result.json_schema(ref_template=REF, mode="serialization")
+            item = self.item.json_schema(ref_template=self._reference("item"))
+        refers = self._reference("result")
+        result = self.result.json_schema(ref_template=refers, mode="serialization")
         return item, result
 
     def models(self) -> dict[str, Any]:
-        """The schemas that items and results refer to, by name."""
+        """The schemas that items and results refer to, by name. The names say whose they are:
+        another function may have a class of the same name, and a class that is read may have
+        another schema than one that is written."""
         item, result = self.schemas
-        return {**item.get("$defs", {}), **result.get("$defs", {})}
+        return self._named("item", item) | self._named("result", result)
+
+    def _reference(self, part: str) -> str:
+        return f"{SCHEMAS}{self.name}.{part}.{{model}}"
+
+    def _named(self, part: str, schema: dict[str, Any]) -> dict[str, Any]:
+        found = schema.get("$defs", {})
+        return {f"{self.name}.{part}.{name}": each for name, each in found.items()}
 
     @property
     def summary(self) -> str:
