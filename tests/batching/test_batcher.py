@@ -941,6 +941,42 @@ def test_an_account_that_raises_does_not_affect_the_items(caplog):
     assert caplog.messages == ["an account could not be settled"]
 
 
+class Counting:
+    """An object that is called as a generator function."""
+
+    def __call__(self, items):
+        return (yield from counting(items))
+
+
+class AsyncCounting:
+    async def __call__(self, items):
+        async for pieces in acounting(items):
+            yield pieces
+
+
+class AsyncDoubled:
+    async def __call__(self, items):
+        return doubled(items)
+
+
+def test_an_object_is_called_as_its_call_method_wants():
+    with headway.Batcher(AsyncDoubled()) as batcher:
+        assert batcher.call(3) == 6
+    later = headway.batch(AsyncDoubled())
+    assert asyncio.run(later(3)) == 6
+    later.close()
+    for kind in (Counting, AsyncCounting):
+        with headway.Batcher(kind()) as batcher:
+            assert list(batcher.stream("a")) == ["a0", "a1", "a2"]
+    with headway.Batcher(AsyncList) as batcher:
+        assert batcher.call(3) == 3, "a class makes an object"
+
+
+class AsyncList(list):
+    async def __call__(self):
+        """Nothing that makes the class a coroutine function."""
+
+
 def test_a_batcher_of_an_async_function_can_be_closed_inside_an_event_loop():
     async def function(items):
         return items

@@ -1,6 +1,7 @@
 """Ways to call a function with a list of items: in the thread, in an event loop, in processes."""
 
 import asyncio
+import functools
 import inspect
 import multiprocessing
 import os
@@ -38,7 +39,7 @@ def calling(function: Function, processes: int) -> Calling:
     if not callable(function):
         raise SettingError(f"{function!r} is no function of a list")
     streams = is_stream(function)
-    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    is_async = is_coroutine(function) or is_async_stream(function)
     if processes:
         if streams or is_async:
             raise SettingError("a generator or async function cannot be called in processes")
@@ -48,7 +49,24 @@ def calling(function: Function, processes: int) -> Calling:
 
 def is_stream(function: Function) -> bool:
     """Whether the function yields pieces."""
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return inspect.isgeneratorfunction(_called(function)) or is_async_stream(function)
+
+
+def is_async_stream(function: Function) -> bool:
+    """Whether the function is an async generator function."""
+    return inspect.isasyncgenfunction(_called(function))
+
+
+def is_coroutine(function: Function) -> bool:
+    """Whether the function is a coroutine function."""
+    return inspect.iscoroutinefunction(_called(function))
+
+
+def _called(function: Function) -> Function:
+    """What is called: the `__call__` of an object, else the function itself."""
+    if inspect.isroutine(function) or isinstance(function, type | functools.partial):
+        return function
+    return getattr(function, "__call__", function)  # noqa: B004  (of an instance)
 
 
 class InThread:

@@ -1,13 +1,12 @@
 """@headway.batch: turn a function of a list into one that many callers call with one item each."""
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, overload
 
 from headway.batching.batcher import Batcher
-from headway.batching.calling import Function, is_stream
+from headway.batching.calling import Function, is_async_stream, is_coroutine, is_stream
 from headway.batching.settings import made_settings
 from headway.errors import SettingError
 from headway.pipelines.graph import Chainable
@@ -38,8 +37,8 @@ class BatchedFunction(Chainable):
         self._lock = threading.Lock()
         self._batcher: Batcher | None = None
         self._key = f"_batched_{id(self)}"  # of an instance's _Own, in its __dict__
-        self._is_async = inspect.iscoroutinefunction(function)
-        self._is_async_stream = inspect.isasyncgenfunction(function)
+        self._is_async = is_coroutine(function)
+        self._is_async_stream = is_async_stream(function)
 
     @property
     def batcher(self) -> Batcher:
