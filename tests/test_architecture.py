@@ -13,9 +13,7 @@ import pytest
 import headway
 
 SOURCE = Path(headway.__file__).parent
-FILES = {
-    path.relative_to(SOURCE): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))
-}
+FILES = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py"))]
 FLOORS = {
     "errors": 1,
     "core": 1,
@@ -86,10 +84,16 @@ CORE_MAY |= {"math", "operator", "struct", "typing"}
 
 
 @cache
-def imports(tree):
+def nodes(path):
+    """The parts of a file's syntax: read when a test needs them, not by a worker that has none."""
+    return tuple(ast.walk(ast.parse((SOURCE / path).read_text())))
+
+
+@cache
+def imports(path):
     """The modules that a file imports, in order."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -112,8 +116,8 @@ def floor_of(name):
     return FLOORS.get(name.split(".")[1], 0)
 
 
-def ours(tree):
-    return {name for name in imports(tree) if name.startswith("headway.")}
+def ours(path):
+    return {name for name in imports(path) if name.startswith("headway.")}
 
 
 def test_every_part_has_a_floor():
@@ -122,9 +126,9 @@ def test_every_part_has_a_floor():
 
 
 def test_imports_run_downward():
-    for path, tree in FILES.items():
+    for path in FILES:
         if path.parts[0] != "__init__.py":  # the package's __init__ names higher parts, lazily
-            for name in ours(tree):
+            for name in ours(path):
                 assert floor_of(name) <= floor_of(module(path)), f"{path} imports {name}"
 
 
@@ -139,9 +143,9 @@ def torch_room(name):
 def test_the_folders_of_executor_torch_import_downward():
     folders = {path.parts[2] for path in FILES if path.match("executor/torch/*/*.py")}
     assert folders == set(TORCH_ROOMS) - {""}
-    for path, tree in FILES.items():
+    for path in FILES:
         room = torch_room(module(path))
-        for name in ours(tree) if room is not None else ():
+        for name in ours(path) if room is not None else ():
             other = torch_room(name)
             if other not in (room, None):
                 assert TORCH_ROOMS[other] < TORCH_ROOMS[room], f"{path} imports {name}"
@@ -154,17 +158,17 @@ def server_floor(name):
 
 
 def test_the_servers_folders_import_in_order():
-    files = {path: tree for path, tree in FILES.items() if path.parts[0] == "server"}
+    files = [path for path in FILES if path.parts[0] == "server"]
     rooms = {path.with_suffix("").parts[1] for path in files} - {"__init__"}
     assert rooms == set(SERVER_FLOORS)
-    for path, tree in files.items():
-        for name in ours(tree):
+    for path in files:
+        for name in ours(path):
             assert server_floor(name) <= server_floor(module(path)), f"{path} imports {name}"
 
 
 def reached(name):
     """A module and all of headway's modules that it imports, directly or indirectly."""
-    graph = {module(path): ours(tree) for path, tree in FILES.items()}
+    graph = {module(path): ours(path) for path in FILES}
     found, left = set(), [name]
     while left:
         if (each := left.pop()) not in found:
@@ -182,16 +186,14 @@ def test_the_engine_process_imports_neither_commands_nor_the_front():
 
 
 def test_no_two_files_import_each_other():
-    graph = {
-        module(path): ours(tree) for path, tree in FILES.items() if path.parts[0] != "__init__.py"
-    }
+    graph = {module(path): ours(path) for path in FILES if path.parts[0] != "__init__.py"}
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(graph)
 
 
 def test_the_core_imports_only_itself_and_a_few_standard_modules():
-    for path, tree in FILES.items():
+    for path in FILES:
         if path.parts[0] == "core":
-            names = set(imports(tree))
+            names = set(imports(path))
             outside = {n for n in names if not n.startswith(("headway.core.", "headway.errors"))}
             assert {name.split(".")[0] for name in outside} <= CORE_MAY, path
 
@@ -234,7 +236,7 @@ import headway.cli.app, headway.cli.operate.ledger, headway.cli.operate.versions
 
 
 def readers(*names):
-    return {str(path) for path, tree in FILES.items() if set(names) & set(imports(tree))}
+    return {str(path) for path in FILES if set(names) & set(imports(path))}
 
 
 def test_only_clocks_runners_and_kernels_read_the_time():
@@ -271,10 +273,10 @@ def test_no_two_test_files_have_the_same_name():
 
 
 def test_files_and_functions_stay_small():
-    for path, tree in FILES.items():
+    for path in FILES:
         lines = len((SOURCE / path).read_text().splitlines())
         assert lines <= 300, path
-        for node in ast.walk(tree):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 # A command's options are a list for its help, declared where they are read.
                 begin = node.body[0].lineno if path.parts[0] == "cli" else node.lineno
