@@ -900,11 +900,12 @@ ACTIONS = st.lists(
         st.integers(0, 1),
         st.integers(0, 5),
     ),
+    min_size=8,
     max_size=40,
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS, sizes=st.lists(st.integers(0, 6), min_size=1, max_size=3))
 @example(actions=[("take", 1, 1)], sizes=[1])
 def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
