@@ -9,7 +9,7 @@ from headway.executor.torch.cpu import build
 from headway.executor.torch.cpu.library import Kernels, kernels
 from tests.executor.torch.tiny_checkpoints import Golden, make
 
-OTHERS = ("-O2", *(flag for flag in build.FLAGS if not flag.startswith("-march")))
+OTHERS = tuple(flag for flag in build.FLAGS if not flag.startswith("-march"))
 PROCESSORS = {  # the CPU flags that are needed, and the compiler flags that the build uses
     "avx2": (build.NEEDED, ("-mavx2", "-mfma")),
     "avx512": ({"amx_tile"}, ("-march=native", "-mno-amx-tile")),
