@@ -146,6 +146,17 @@ def test_other_servers_spending_is_read_although_the_clock_was_set_back(tmp_path
         until(lambda: 7 in front.spend._others[1].values())
 
 
+def test_a_cap_that_a_reload_brings_counts_what_an_earlier_process_charged(tmp_path):
+    store = Database(str(tmp_path / "ledger.db"))
+    spent = {"day": clock.day(), "key": "ci", "lane": "chat", "writer": "other", "money": 10**9}
+    with store.begin() as connection:
+        connection.execute(insert(SPEND).values(spent))
+    store.close()
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        front.spend.replace(config_of(tmp_path, money_per_day=1.0).keys)
+        assert refusal(post(client, 2)) == (429, "spend_limit_reached")
+
+
 @pytest.mark.parametrize("when_away, status", [("allow", 200), ("refuse", 503)])
 def test_when_away_decides_whether_requests_pass_while_the_ledger_is_away(
     tmp_path, monkeypatch, when_away, status

@@ -141,10 +141,9 @@ class LedgerWriter:
         own = [each._writer.id for each in self._siblings]
         if closed := self._store.close_dead(alone, host, running, now, own):
             self._log.warning("ledger: intervals closed as unrecorded", servers=closed)
-        if self._spend.caps_money:
-            day = clock.day()
-            others = self._store.spend_of(day, without=own)
-            self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
+        day = clock.day()  # read even if no key has a cap on money: a reload may bring one
+        others = self._store.spend_of(day, without=own)
+        self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
         self._look_at = clock.now() + LOOK
 
     def _write(self, *, closes: bool = False) -> bool:

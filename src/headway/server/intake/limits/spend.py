@@ -57,11 +57,6 @@ class SpendControl:
         """Use these keys and their caps from now on."""
         self._caps = {key.name: key.caps for key in keys}
 
-    @property
-    def caps_money(self) -> bool:
-        """Whether any key has a cap on money."""
-        return any(caps.cap_money for caps in self._caps.values())
-
     def refresh(self, day: int, others: Mapping[tuple[str, str], int]) -> None:
         """Set what other servers have charged on this day, by key and lane."""
         totals = {(day, *place): money for place, money in others.items()}
