@@ -324,6 +324,16 @@ def test_a_wrong_sum_is_found(where, database):
     assert "the minute has none" in "\n".join(problems(where))
 
 
+@pytest.mark.parametrize("stages", ["", "x", "[1]", '{"door": null}', '{"door": "1"}'])
+def test_a_row_whose_stages_cannot_be_read_is_found(where, database, stages):
+    run = Run(LedgerStore(database))
+    run.write(run.flush(100, 50, [10]))
+    with database.begin() as connection:
+        connection.execute(REQUESTS.update().values(stages=stages))
+        id = connection.execute(select(REQUESTS.c.id)).scalar_one()
+    assert problems(where) == [f"{id}: its stages cannot be read: {stages!r}"]
+
+
 def test_old_rows_are_forgotten_piece_by_piece_and_the_sums_stay_exact(where, database):
     store = LedgerStore(database)
     run = Run(store)

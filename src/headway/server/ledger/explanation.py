@@ -8,6 +8,7 @@ from headway.server import clock
 from headway.server.config.sections.prices import BILLION
 from headway.server.ledger.rows.open_call import OpenCall
 from headway.server.ledger.rows.request_rows import FUNCTION, Row
+from headway.store.ledger.stages import stages_of
 
 # A description of each stage. A test compares them with the scheduler's rules.
 WORDS = {
@@ -59,7 +60,7 @@ def words_of(operation: str) -> Mapping[str, str]:
 
 
 def explanation(rows: Sequence[Row]) -> dict[str, Any]:
-    """The explanation of an ended call, from its rows."""
+    """The explanation of an ended call, from its rows. Raises SettingError."""
     first = rows[0]
     return {
         "id": first["call"],
@@ -76,7 +77,7 @@ def explanation(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _choice(row: Row) -> dict[str, Any]:
-    stages = json.loads(row["stages"])
+    stages = stages_of(row["id"], row["stages"])
     words = words_of(row["operation"])
     return {
         "id": row["id"],
@@ -84,7 +85,8 @@ def _choice(row: Row) -> dict[str, Any]:
         "good": bool(row["good"]),
         "wall_ns": row["wall_ns"],
         "stages": [
-            {"stage": name, "ns": spent, "what": words[name]} for name, spent in stages.items()
+            {"stage": name, "ns": spent, "what": words.get(name, "")}
+            for name, spent in stages.items()
         ],
         "ran_before": [
             {"lane": lane, "rows": ran, "tokens": tokens}

@@ -1,15 +1,16 @@
 """Check that a ledger's sums are exact (problems_of)."""
 
-import json
 from collections import Counter
 from math import inf
 from typing import Any
 
 from sqlalchemy import Row, func, select
 
+from headway.errors import SettingError
 from headway.store.ledger.flush import MINUTE, Account, money
 from headway.store.ledger.ledger_tables import MINUTES, REQUESTS, WRITERS
 from headway.store.ledger.reading import LedgerReader, pieces
+from headway.store.ledger.stages import stages_of
 
 
 def problems_of(reader: LedgerReader) -> list[str]:
@@ -30,8 +31,7 @@ def problems_of(reader: LedgerReader) -> list[str]:
         for rows in pieces(connection, select(REQUESTS)):
             for row in rows:
                 shares[row.writer, row.minute, row.lane] += row.device_ns
-                if (total := sum(json.loads(row.stages).values())) != row.wall_ns:
-                    found.append(f"{row.id}: stages of {total} ns in {row.wall_ns} ns")
+                found += _problems_of_row(row)
         mine = MINUTES.c.account == Account.REQUESTS.value
         for row in connection.execute(select(MINUTES).where(mine)):
             key = row.writer, row.minute, row.lane
@@ -55,6 +55,15 @@ def problems_of(reader: LedgerReader) -> list[str]:
         for writer in connection.execute(select(WRITERS)):
             found += _problems_of_writer(writer, *sums.get(writer.id, (0, 0, oldest)))
         return found
+
+
+def _problems_of_row(row: Row[Any]) -> list[str]:
+    """One line if a request's stages do not sum to its wall time, or cannot be read."""
+    try:
+        total = sum(stages_of(row.id, row.stages).values())
+    except SettingError as error:
+        return [str(error)]
+    return [] if total == row.wall_ns else [f"{row.id}: stages of {total} ns in {row.wall_ns} ns"]
 
 
 def _problems_of_writer(row: Row[Any], nanoseconds: int, cost: int, first: float) -> list[str]:

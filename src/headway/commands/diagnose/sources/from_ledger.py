@@ -4,7 +4,6 @@ A stored row has the durations of stages instead of times, and steps have no row
 need steps answer NotKnown, and a what-if replay is not possible.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from headway.core.ledger import RequestRow
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.store.ledger.flush import Account
+from headway.store.ledger.stages import stages_of
 
 AT_THE_DOOR = ("body", "tokenizing", "inbox")  # stages before the engine has a request
 # Stages after the engine has ended it. Of these, `delivery` lasts until all choices of the call
@@ -39,7 +39,7 @@ def ledger_evidence(
 
     requests, minutes: rows of ledger_requests and ledger_minutes, by column. lanes: the lanes with
     their budgets, which rows do not hold. by_version: the lanes in each version of the
-    configuration; `lanes` is used for versions that are not in it.
+    configuration; `lanes` is used for versions that are not in it. Raises SettingError.
     """
     rows, taken, waits = list[RequestRow](), dict[str, int](), dict[str, int]()
     stages = dict[str, Mapping[str, int]]()
@@ -47,7 +47,7 @@ def ledger_evidence(
         lane = _lane_of(each, lanes, by_version)
         if lane is None:
             continue
-        spent = _spent(each["stages"])
+        spent = stages_of(each["id"], each["stages"])
         row = _row(each, lane, spent)
         rows.append(row)
         stages[row.id] = spent
@@ -80,11 +80,6 @@ def _lane_of(
     row: Mapping[str, Any], lanes: Lanes, by_version: Mapping[int, Lanes] | None
 ) -> Lane | None:
     return (by_version or {}).get(row["version"], lanes).get(row["lane"])
-
-
-def _spent(stages: str) -> Mapping[str, int]:
-    found: Mapping[str, int] = json.loads(stages)
-    return found
 
 
 def _minutes(rows: Iterable[Mapping[str, Any]]) -> tuple[Minute, ...]:
