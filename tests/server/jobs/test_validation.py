@@ -1,6 +1,7 @@
 """The lines of a batch's input file, read in pieces."""
 
 import json
+from codecs import BOM_UTF8
 
 import pytest
 
@@ -41,3 +42,16 @@ def test_a_models_name_is_cut_and_loses_its_nul_so_that_every_store_keeps_it():
     reader = InputReader(PATH, 10, 1_000, takes_objects=True)
     reader.read(line(0, rb'{"model": "a\u0000' + b"b" * 300 + b'"}'))
     assert reader.model == "a" + "b" * 198 and not reader.errors
+
+
+def test_a_file_may_begin_with_a_byte_order_mark():
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    [item] = reader.read(BOM_UTF8 + line(0, b"1"))
+    assert (item.body, reader.errors) == (b"1", [])
+
+
+def test_the_error_of_a_later_line_names_no_other_line():
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    reader.read(line(0, b"1") + b"x\n")
+    [error] = reader.errors
+    assert error["line"] == 2 and error["message"].endswith("at column 1")

@@ -1,6 +1,7 @@
 """Read a batch's input file line by line, into items or into errors."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -67,6 +68,8 @@ class InputReader:
             self._line += 1
             if self.has_failed:
                 return
+            if self._line == 1:
+                raw = raw.removeprefix(BOM_UTF8)
             if not raw.strip():
                 continue
             try:
@@ -88,7 +91,8 @@ class InputReader:
         try:
             line = from_json(raw, allow_inf_nan=False)
         except ValueError as error:
-            raise LineError("invalid_json_line", f"the line is not JSON: {error}") from None
+            why = str(error).replace(" at line 1 column ", " at column ")  # the file's is told
+            raise LineError("invalid_json_line", f"the line is not JSON: {why}") from None
         if not isinstance(line, dict):
             raise LineError("invalid_json_line", "the line is no JSON object")
         self._check(line)
