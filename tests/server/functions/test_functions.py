@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Optional
+from uuid import UUID
 
 import httpx2
 import msgpack
 import numpy as np
 import pytest
 import schemathesis
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from headway.cli import main
 from headway.errors import SettingError
@@ -26,7 +29,8 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.engine.handle import EngineState
 from headway.server.functions import routes
-from headway.server.functions.codecs import MSGPACK, NPY, decode
+from headway.server.functions.codecs import JSON as JSON_KIND
+from headway.server.functions.codecs import MSGPACK, NPY, decode, encode
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, made_target, names_a_function
 from headway.server.functions.watched import WatchedFunction
@@ -190,6 +194,26 @@ def test_metrics_count_the_calls_and_the_items_of_a_function(shout):
         float(values[f"headway_function_call_{name}"]) for name in ("items_sum", "seconds_count")
     )
     assert items >= calls >= 1
+
+
+class Day(BaseModel):
+    day: date = Field(alias="the-day")
+
+
+@dataclass
+class Trip:
+    days: set[date]
+    first: Day
+    weights: np.ndarray
+
+
+def test_a_result_in_msgpack_has_the_names_and_values_that_it_has_in_json():
+    first = Day(**{"the-day": date(2026, 1, 2)})
+    for value in (first, Trip({first.day}, first, np.ones(2)), [first.day], {"id": UUID(int=7)}):
+        packed, said = encode(value, MSGPACK), encode(value, JSON_KIND)
+        assert decode(packed, MSGPACK) == decode(said, JSON_KIND)
+    with pytest.raises(TypeError, match="a object has no form in msgpack"):
+        encode(object(), MSGPACK)
 
 
 def test_arrays_may_be_json_msgpack_or_npy_and_unsafe_ones_are_refused():

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from headway.errors import SettingError, first_line
 from headway.server.protocol.problem import wrong
@@ -91,7 +91,7 @@ def _as_array(value: Any, at: str) -> Any:
 
 
 def _packed(value: Any) -> Any:
-    """msgpack-numpy's form of an array."""
+    """What msgpack has no form for: an array in msgpack-numpy's form, anything else as in JSON."""
     if hasattr(value, "dtype") and not value.dtype.hasobject:
         array = _numpy().asarray(value)
         return {
@@ -102,7 +102,13 @@ def _packed(value: Any) -> Any:
             b"data": array.tobytes(),
         }
     if hasattr(value, "model_dump"):
-        return value.model_dump()
+        return value.model_dump(by_alias=True)  # as in JSON
+    return to_jsonable_python(value, fallback=_formless)  # a date, an enum, a set: as in JSON
+
+
+def _formless(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
     raise TypeError(f"a {type(value).__name__} has no form in msgpack")
 
 
