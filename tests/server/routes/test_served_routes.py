@@ -3,6 +3,9 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
+import threading
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -23,6 +26,7 @@ from headway.server.http import sse
 from headway.server.intake.routing.asked import Asked
 from headway.server.intake.routing.build import of_text
 from headway.server.intake.routing.failures import failure, problem_of
+from headway.server.intake.routing.own_thread import OwnThreads
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.access import AccessLog
@@ -384,6 +388,50 @@ def test_a_judge_or_score_that_raises_what_no_future_carries_fails_its_request(n
 
     with pytest.raises(RuntimeError, match=why):
         asyncio.run(main())
+
+
+HANGING = """
+import asyncio
+from headway.routing.request import RouteAnswer
+from headway.server.intake.routing.build import of_text
+
+async def main():
+    judge = of_text("tests.server.routes.judges_to_import:never")
+    waiting = [asyncio.ensure_future(judge(RouteAnswer(None, "a"))) for _ in range(40)]
+    done, _ = await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(len, "own"))])
+    print(*[each.result() for each in done], sum(each.done() for each in waiting))
+
+asyncio.run(main())
+"""
+
+
+def test_a_judge_that_never_returns_holds_up_neither_the_server_nor_its_end():
+    """A process, because the threads of a pool hold up the end of theirs."""
+    done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, timeout=60)
+    assert done.stdout.split() == [b"3", b"0"] and done.returncode == 0, done.stderr
+
+
+def test_calls_beyond_the_most_wait_for_a_place_of_one_that_has_ended():
+    let_go, began = threading.Event(), threading.Semaphore(0)
+
+    def wait(number):
+        began.release()
+        let_go.wait(30)
+        return number
+
+    async def main():
+        threads = OwnThreads(most=2)
+        calls = [asyncio.ensure_future(threads.call(wait, number)) for number in range(5)]
+        await asyncio.to_thread(began.acquire)
+        await asyncio.to_thread(began.acquire)
+        calls[0].cancel()  # its thread goes on, and keeps the place
+        await asyncio.to_thread(len, "")
+        assert not began.acquire(blocking=False)
+        let_go.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    cancelled, *others = asyncio.run(main())
+    assert isinstance(cancelled, asyncio.CancelledError) and others == [1, 2, 3, 4]
 
 
 def test_a_server_without_routes_has_no_accounts_metrics_or_headers_of_routes():

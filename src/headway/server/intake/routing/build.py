@@ -1,6 +1,5 @@
 """make_routes: builds headway.routing's routes from a configuration."""
 
-import asyncio
 import importlib
 import inspect
 import sys
@@ -24,7 +23,7 @@ from headway.server.config.durations import SECOND
 from headway.server.config.routes.accept import AcceptSettings
 from headway.server.config.routes.check import in_order
 from headway.server.config.routes.settings import RouteSettings
-from headway.server.intake.tokenizing import carried
+from headway.server.intake.routing.own_thread import OwnThreads
 
 OfText = Callable[[RouteAnswer], Any]  # a coroutine function
 
@@ -110,12 +109,12 @@ def _chooser(route: RouteSettings) -> Chooser:
 def of_text(name: str) -> OfText:
     """The function module:name, wrapped to take an answer and pass on its text. A function that is
     not a coroutine function runs in a thread. Raises SettingError."""
-    function = _import(name)
+    function, threads = _import(name), OwnThreads()
 
     async def called(answer: RouteAnswer) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(answer.text)
-        return await asyncio.to_thread(carried, function, answer.text)
+        return await threads.call(function, answer.text)
 
     return called
 
