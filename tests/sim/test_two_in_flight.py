@@ -225,6 +225,21 @@ def test_no_step_is_decided_ahead_for_a_group_or_if_blocks_are_short():
     assert [said(events, id) for id in "ab"] == [answer(ask(id, 5, 4)) for id in "ab"]
 
 
+def test_no_step_is_decided_ahead_if_a_lane_lacks_blocks_that_its_rows_need():
+    """Three answers begin with two blocks each, and the lane may have seven. At the ninth token all
+    want a third: some give way in the same steps as at a depth of 1, which has none in flight."""
+    ends, asked = [], [ask(id, 5, 14) for id in "abc"]
+    for depth in (1, 2):
+        adds, lanes = [(0, Add(each)) for each in asked], (Lane(blocks=Share(most=7)),)
+        made, spied, clock = engine(*adds, depth=depth, lanes=lanes)
+        events = finish(made)
+        assert [said(events, each.id) for each in asked] == [answer(each) for each in asked]
+        ends.append((len(spied.batches), clock.now(), made.scheduler.roster.preemptions))
+    assert ends[0] == ends[1]
+    ahead = [batch.step for batch in spied.batches if UNKNOWN in batch.rows[0].tokens]
+    assert ahead[:3] == [2, 3, 4], "while the blocks suffice"
+
+
 def tiers(least=0):
     """Offline work has all slots, and a request with a budget comes."""
     lanes = (Lane("offline", slots=Share(least)), Lane("chat", Budget(ttft=500 * MS)))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from headway.core.batch import Batch, Want
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
+from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.sequences.roster import Roster
 from headway.core.settings import Settings
@@ -83,12 +84,15 @@ class InFlight:
 
         Not if one is so long that a lane's TTFT would feel it: a request that arrives meanwhile
         could join the next step. Not while a row needs its token first. Not if a sequence may have
-        to be preempted, for lack of blocks or for an earlier tier: one in flight cannot be.
+        to be preempted, for lack of blocks (of the pool or of its lane) or for an earlier tier: one
+        in flight cannot be.
         """
         roster, running = self.roster, self.roster.running.values()
         if self._is_long:
             return False
         if roster.pool.num_free < len(running) or any(s.reads and not s.pending for s in running):
+            return False
+        if roster.limited_lanes and any(map(self._lacks_blocks, roster.limited_lanes.values())):
             return False
         if not self.settings.policies.goes_by_tier or not roster.waiting:
             return True
@@ -97,6 +101,17 @@ class InFlight:
         earliest = min([part[0].tier for part in waiting])
         may_lose = {line.lane.name for line in lines if line.running > line.lane.slots.least}
         return not any(s.tier > earliest and s.request.lane in may_lose for s in running)
+
+    def _lacks_blocks(self, lane: Lane) -> bool:
+        """Whether the next step needs more blocks for the lane's rows than the lane may have. One
+        that runs alone may always grow (LaneLimits.may_grow)."""
+        held = self.roster.pool.blocks_of_lane[lane.name]
+        left = lane.blocks.most - held
+        if left >= self.roster.lines[lane.name].running:
+            return False
+        own = [s for s in self.roster.running.values() if s.request.lane == lane.name]
+        growing = [s for s in own if s.pending and s.scheduled >= s.room]
+        return len(growing) > max(0, left) and held > len(growing[0].blocks)
 
     @property
     def _is_long(self) -> bool:
