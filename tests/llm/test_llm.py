@@ -368,9 +368,10 @@ def test_prompts_come_in_any_iterable_and_a_chat_is_one_prompt(llm):
         (each for each in ["class", iter(chat)]),
         [iter(ids), tuple(chat)],
         [np.array(ids), chat],
+        [list(np.array(ids)), chat],
     ):
         assert [each.tokens for each in llm.generate(prompts, short)] == want
-    for one in (np.array(ids), iter(ids), {"class"}, np.array(["class"])):
+    for one in (np.array(ids), list(np.array(ids)), iter(ids), {"class"}, np.array(["class"])):
         assert [each.tokens for each in llm.generate(one, short)] == want[:1]
     assert llm.chat(iter(chat), short).tokens == want[1]
     assert llm.embed(each for each in ["a", "b"]).shape == llm.embed([[5], [6]]).shape
@@ -516,9 +517,15 @@ def test_options_of_numpy_types_are_journaled_as_plain_types(tmp_path):
         max_tokens=three,
         expected_tokens=three,
         stop_tokens=[three, True],
-        logit_bias={three: -1.0},
+        logit_bias={three: np.float32(-1.0)},
         n=np.int64(1),
         truncate=np.int64(9),
+        min_tokens=np.int8(1),
+        seed=np.uint32(7),
+        top_k=np.int32(5),
+        logprobs=np.int64(2),
+        temperature=np.float32(0.5),
+        top_p=np.float16(0.75),
     )
     with LLM(slots=2, journal=tmp_path / "j") as made:
         whole, refused = made.generate(["x", [True, 2]], odd)
@@ -530,7 +537,10 @@ def test_options_of_numpy_types_are_journaled_as_plain_types(tmp_path):
     adds = [each for record in kept for each in record.commands if isinstance(each, Add)]
     added = adds[0].request
     assert (added.max_tokens, added.expected) == (3, 3)
-    assert {3, 1} <= added.sampling.stop_tokens and added.sampling.logit_bias == ((3, -1.0),)
+    sampling = added.sampling
+    assert {3, 1} <= sampling.stop_tokens and sampling.logit_bias == ((3, -1.0),)
+    assert (sampling.min_tokens, sampling.seed, sampling.top_k, sampling.logprobs) == (1, 7, 5, 2)
+    assert (sampling.temperature, sampling.top_p) == (0.5, 0.75)
 
 
 def test_a_grammar_that_cannot_be_compiled_raises_before_anything_begins(llm):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -9,6 +10,15 @@ from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling, shown
 from headway.errors import PromptError, SettingError
 from headway.text.tokenizer import Tokenizer
+
+INTEGERS = (
+    *("max_tokens", "min_tokens", "expected_tokens", "top_k", "seed", "n", "truncate"),
+    *("logprobs", "prompt_logprobs"),
+)
+FLOATS = (
+    *("temperature", "top_p", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +91,19 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
-        for name in ("max_tokens", "expected_tokens", "n", "truncate"):
-            if (value := getattr(self, name)) is not None or name != "max_tokens":
+        for name in INTEGERS:
+            if (value := getattr(self, name)) is not None or name not in ("max_tokens", "seed"):
                 object.__setattr__(self, name, integer(name, value))
+        for name in FLOATS:
+            object.__setattr__(self, name, _plain(getattr(self, name)))
         if not isinstance(self.stop_tokens, Iterable):
             raise SettingError(f"stop_tokens must be token ids, not {shown(self.stop_tokens)}")
         tokens = frozenset([integer("a stop token", token) for token in self.stop_tokens])
         object.__setattr__(self, "stop_tokens", tokens)
         if not isinstance(self.logit_bias, Mapping):
             raise SettingError(f"logit_bias must be numbers by token, not {shown(self.logit_bias)}")
-        bias = {integer("a token of logit_bias", token): x for token, x in self.logit_bias.items()}
+        items = self.logit_bias.items()
+        bias = {integer("a token of logit_bias", token): _plain(x) for token, x in items}
         object.__setattr__(self, "logit_bias", bias)
         if not isinstance(self.adapter, str):
             raise SettingError(f"adapter must be a name or empty, not {shown(self.adapter)}")
@@ -124,3 +137,9 @@ def integer(name: str, value: Any) -> int:
         return int(index(value))
     except TypeError:
         raise SettingError(f"{name} must be an int, not {shown(value)}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as a plain float; what is no number as it is, which Sampling refuses."""
+    is_foreign = isinstance(value, Real) and not isinstance(value, int | float)
+    return float(value) if is_foreign else value

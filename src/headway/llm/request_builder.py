@@ -132,7 +132,7 @@ class RequestBuilder:
 
 
 def elements(given: Any) -> list[Any]:
-    """The elements of an iterable, and those of an array as plain numbers or texts. Raises
+    """The elements of an iterable. Arrays, and numbers of NumPy's types, become plain ones. Raises
     PromptError for a mapping and for bytes, whose elements are no prompts."""
     plain = given.tolist() if hasattr(given, "tolist") else given
     if not isinstance(plain, Iterable) or isinstance(
@@ -140,7 +140,7 @@ def elements(given: Any) -> list[Any]:
     ):
         kind = type(given).__name__
         raise PromptError(f"a prompt is a text, token ids or a list of messages, not {kind}")
-    return list(plain)
+    return [each.tolist() if hasattr(each, "tolist") else each for each in plain]
 
 
 def options_of(given: Iterable[Options]) -> list[Options]:
