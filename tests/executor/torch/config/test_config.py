@@ -396,6 +396,7 @@ def test_unsupported_features_are_refused_by_name(own, named):
             QWEN | SWITCH | {"max_window_layers": -1},
             "max_window_layers = -1.*positive integer or 0",
         ),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000 must be at most 1000"),
         (QWEN | {"layer_types": TYPES}, "no window"),
         (QWEN | {"layer_types": TYPES[:2]}, "layer_types.*all 3"),
         (SMOL | {"no_rope_layers": [1]}, "no_rope_layers.*all 3"),

@@ -61,11 +61,16 @@ class ConfigReader:
         """The value of a key as a bool, or the default if the key is missing or null."""
         return bool(self.get(key, default))
 
-    def count(self, key: str, default: int | None = None, least: int = 1) -> int:
-        """The integer under a key, at least `least` (0 or 1). Otherwise raises CheckpointError."""
+    def count(
+        self, key: str, default: int | None = None, least: int = 1, most: int | None = None
+    ) -> int:
+        """The integer under a key, at least `least` (0 or 1) and at most `most` (None: any).
+        Otherwise raises CheckpointError."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.error(key, f"must be a positive integer{'' if least else ' or 0'}", value)
+        if most is not None and value > most:
+            raise self.error(key, f"must be at most {most}", value)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:

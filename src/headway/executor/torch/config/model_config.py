@@ -33,6 +33,7 @@ from headway.executor.torch.config.scales import Scales, read_scales
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
+MOST_LAYERS = 1_000  # several times the deepest model's: a typing error would fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def _model_config(
     reader: ConfigReader, architecture: str, family: Family, generation: ConfigReader
 ) -> ModelConfig:
     hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
-    layers, vocab = reader.count("num_hidden_layers"), reader.count("vocab_size")
+    layers, vocab = reader.count("num_hidden_layers", most=MOST_LAYERS), reader.count("vocab_size")
     silent = heads if "num_key_value_heads" in reader.raw else family.kv_heads or heads
     kv_heads = reader.count("num_key_value_heads", silent)  # null: as many as heads
     head_dim = reader.count("head_dim", family.head_dim or hidden // heads)
