@@ -50,6 +50,15 @@ def test_a_file_may_begin_with_a_byte_order_mark():
     assert (item.body, reader.errors) == (b"1", [])
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_file_in_utf_16_is_named_once(encoding):
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    whole = ("" if encoding == "utf-16" else "\ufeff") + (line(0, b"1") + line(1, b"1")).decode()
+    assert reader.read(whole.encode(encoding)) == [] and reader.has_failed
+    [error] = reader.errors
+    assert error["message"] == "the file is in UTF-16: save it as UTF-8" and error["line"] == 1
+
+
 def test_the_error_of_a_later_line_names_no_other_line():
     reader = InputReader(PATH, 10, 1_000, takes_objects=False)
     reader.read(line(0, b"1") + b"x\n")

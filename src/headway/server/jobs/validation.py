@@ -1,7 +1,7 @@
 """Read a batch's input file line by line, into items or into errors."""
 
 import json
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -42,7 +42,7 @@ class InputReader:
     errors: list[dict[str, object]] = field(default_factory=list)
     model: str = ""  # the first one that a body names
     count: int = 0  # items so far
-    is_over: bool = False  # the file has more than `most` requests
+    is_over: bool = False  # no more is read: more than `most` requests, or another encoding
     _line: int = 0
     _rest: bytes = b""
     _seen: set[str] = field(default_factory=set)
@@ -70,6 +70,11 @@ class InputReader:
                 return
             if self._line == 1:
                 raw = raw.removeprefix(BOM_UTF8)
+                if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                    why = "the file is in UTF-16: save it as UTF-8"
+                    self._fail(LineError("invalid_json_line", why), self._line)
+                    self.is_over = True
+                    return
             if not raw.strip():
                 continue
             try:
