@@ -120,7 +120,7 @@ class Seen:
 
 def bench(url: str, folder: Path, *options: str) -> Outcome:
     """The rows of `headway bench`."""
-    command = [sys.executable, "-m", "headway.cli", "bench", url, "--out", str(folder)]
+    command = [sys.executable, "-m", "headway", "bench", url, "--out", str(folder)]
     subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
     (outcome,) = report_json.read(folder / "report.json").outcomes.values()
     return outcome

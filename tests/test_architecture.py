@@ -43,6 +43,7 @@ FLOORS = {
     "commands": 9,
     "server": 9,
     "cli": 10,
+    "__main__": 11,
 }
 # Within executor/torch/ a file imports only from its own folder and from lower ones.
 TORCH_ROOMS = {

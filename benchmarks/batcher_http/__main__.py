@@ -88,7 +88,7 @@ def command(name: str, port: int) -> list[str]:
     if not front.script:
         target = "benchmarks.batcher_http.served:work"
         kept = ["--ledger", str(new_ledger())] if name == KEPT else []
-        return [sys.executable, "-m", "headway.cli", "serve", target, "--port", str(port), *kept]
+        return [sys.executable, "-m", "headway", "serve", target, "--port", str(port), *kept]
     python = environment(BUILD, name, Kit([[front.package]]))
     return [str(python), str(Path(__file__).with_name(front.script)), *front.address, str(port)]
 

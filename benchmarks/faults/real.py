@@ -42,7 +42,7 @@ Said = Mapping[str, Any]  # of `headway diagnose --json`
 
 def diagnosed(*arguments: str) -> Said:
     """What the command prints."""
-    command = [sys.executable, "-m", "headway.cli", "diagnose", "--json", *arguments]
+    command = [sys.executable, "-m", "headway", "diagnose", "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode in (0, 1), done.stderr
     said: Said = json.loads(done.stdout)

@@ -16,7 +16,7 @@ import yaml
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-HEADWAY = (sys.executable, "-m", "headway.cli")
+HEADWAY = (sys.executable, "-m", "headway")
 
 
 @dataclass(frozen=True, slots=True)

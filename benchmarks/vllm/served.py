@@ -92,7 +92,7 @@ class Servers:
         models = [{"path": str(self.model), "name": "bench", "dtype": self.dtype}]
         file = self.folder / "headway.yaml"
         file.write_text(yaml.safe_dump({"models": models, "engine": engine, "lanes": lanes}))
-        command = [sys.executable, "-m", "headway.cli", "serve", "--config", str(file)]
+        command = [sys.executable, "-m", "headway", "serve", "--config", str(file)]
         with self._running(command, "headway") as url:
             yield url
 
@@ -161,7 +161,7 @@ def environment() -> dict[str, str]:
 def calibrate(servers: Servers, seconds: float) -> Path:
     """A cost file of `headway calibrate --executor vllm`, for the strategy by budgets."""
     out = servers.folder / "cost.json"
-    command = [sys.executable, "-m", "headway.cli", "calibrate", str(servers.model)]
+    command = [sys.executable, "-m", "headway", "calibrate", str(servers.model)]
     command += ["--executor", "vllm", "--dtype", servers.dtype, "--slots", str(SLOTS)]
     for name, value in OPTIONS.items():
         command += ["--vllm", f"{name}={str(value).lower()}"]

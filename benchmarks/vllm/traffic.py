@@ -50,7 +50,7 @@ class Traffic:
     def served(self, url: str, lanes: Path, out: str, *options: str) -> list[RequestRow]:
         """Drive a server with `headway bench`; the rows stay in a folder of this name."""
         folder = self.folder / out
-        command = [sys.executable, "-m", "headway.cli", "bench", url, "--lanes", str(lanes)]
+        command = [sys.executable, "-m", "headway", "bench", url, "--lanes", str(lanes)]
         command += ["--seconds", str(SECONDS + 1), "--warm-up", "0", "--drain", str(DRAIN)]
         command += ["--seed", str(self.seed), "--out", str(folder), *options]
         done = subprocess.run(command, capture_output=True, text=True)

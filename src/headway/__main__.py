@@ -1,4 +1,4 @@
-"""python -m headway.cli"""
+"""python -m headway"""
 
 from headway.cli import main
 

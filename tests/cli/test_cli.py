@@ -105,7 +105,7 @@ def generated():
     """What `generate` as a process writes where the terminal's encoding is ASCII."""
     words = ["generate", "für json", "--max-tokens", "5"]
     return subprocess.run(
-        [sys.executable, "-m", "headway.cli", *words],
+        [sys.executable, "-m", "headway", *words],
         capture_output=True,
         timeout=120,
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
@@ -153,7 +153,7 @@ def test_what_the_terminals_encoding_lacks_is_escaped(generated):
 def test_an_output_on_a_full_disk_is_a_one_line_error_and_status_2(words, tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "headway.cli", *words],
+            [sys.executable, "-m", "headway", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -167,7 +167,7 @@ def test_an_output_on_a_full_disk_is_a_one_line_error_and_status_2(words, tmp_pa
 def test_a_closed_output_pipe_ends_the_command_silently_with_status_1():
     end, pipe = os.pipe()
     os.close(end)
-    words = [sys.executable, "-m", "headway.cli", "--version"]
+    words = [sys.executable, "-m", "headway", "--version"]
     done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(pipe)
     assert (done.returncode, done.stderr) == (1, "")

@@ -20,7 +20,7 @@ EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*?)  +#", README, re.MUL
 def port():
     """A server as `make serve` starts it, on a port of its own."""
     assert "serve: .venv/ready" in (ROOT / "Makefile").read_text()
-    command = [sys.executable, "-m", "headway.cli", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "headway", "serve", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         said = next(found for line in process.stdout if (found := re.search(r":(\d+)/v1", line)))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import yaml
 
-HEADWAY, FAKE_ENGINES = "headway.cli", "tests.server.fake_engines"
+HEADWAY, FAKE_ENGINES = "headway", "tests.server.fake_engines"
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def serving(folder):
     config = folder / "headway.yaml"
     config.write_text(CONFIG)
     flags = ["--config", str(config), "--port", "0"]
-    command = [sys.executable, "-m", "headway.cli", "serve", *flags]
+    command = [sys.executable, "-m", "headway", "serve", *flags]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -99,6 +99,6 @@ def test_a_server_that_fails_after_the_model_is_loaded_ends(tmp_path):
     engine = "engine: {executor: vllm, vllm: {enforce_eager: true}, slots: 2, context: 1024}"
     config = tmp_path / "headway.yaml"
     config.write_text(f"models: [{{path: {model}}}]\n{engine}")
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", str(config), "--port", "0"]
+    command = [sys.executable, "-m", "headway", "serve", "--config", str(config), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode != 0 and "tokenizer" in done.stdout + done.stderr

@@ -21,7 +21,7 @@ GROUPS, JOINING, BUDGETS = "dynamic-lanes", "continuous-chunk-512", "budgets"
 
 def simulated(rate: str, seconds: str, strategies: str) -> dict[str, Any]:
     """By strategy, the run that `headway simulate` reports."""
-    headway = [sys.executable, "-m", "headway.cli"]
+    headway = [sys.executable, "-m", "headway"]
     with TemporaryDirectory() as folder:
         cost = f"{folder}/cost.json"
         made = ["calibrate", MODEL, "--accelerator", ACCELERATOR, "--out", cost]

@@ -436,7 +436,7 @@ def test_a_benchmark_stopped_by_a_signal_writes_an_incomplete_report(tmp_path, n
         return by_length(body, headers)
 
     with scheduled(counted) as url:
-        command = [sys.executable, "-m", "headway.cli", "bench", url, "--poisson", "20"]
+        command = [sys.executable, "-m", "headway", "bench", url, "--poisson", "20"]
         process = subprocess.Popen(
             [*command, "--answer", "2", "--out", str(tmp_path)],
             stdout=subprocess.PIPE,

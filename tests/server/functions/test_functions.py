@@ -626,7 +626,7 @@ def test_only_module_colon_function_names_a_function(tmp_path, monkeypatch):
     assert not names_a_function("a:b")
 
 
-COMMAND = ["-m", "headway.cli"]
+COMMAND = ["-m", "headway"]
 IMPATIENT = """
 from headway.cli import main
 from headway.server.functions import run

@@ -37,7 +37,7 @@ SHOUT = "/v1/functions/shout"
 def serving(name, store, **settings):
     """`headway serve` in a process of its own; gives its URL and the process. settings: environment
     variables."""
-    command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:{name}"]
+    command = [sys.executable, "-m", "headway", "serve", f"{MODULE}:{name}"]
     command += ["--port", "0", "--jobs", str(store)]
     quiet = {"HEADWAY_LOGS__ACCESS": "false"}  # nobody reads its output after the first lines
     environment = os.environ | quiet | settings | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -32,7 +32,7 @@ def begun(folder, models, **more):
     (folder / "headway.yaml").write_text(
         yaml.safe_dump({"models": models, "server": {"port": 0}} | more)
     )
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", "headway.yaml"]
+    command = [sys.executable, "-m", "headway", "serve", "--config", "headway.yaml"]
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=os.environ | path, **pipes)
