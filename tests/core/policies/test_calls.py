@@ -1,6 +1,8 @@
 """Which items go into the next call of a function."""
 
 import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
 
 from headway.core.batch import Output
 from headway.core.commands import Add
@@ -211,6 +213,37 @@ def test_in_a_backlog_items_that_a_whole_call_makes_late_give_way():
     some = [*items("a", AT, end_by=AT + 15 * MS // 2), *items("b c d", AT, end_by=AT + 99 * MS)]
     assert learned(*some, size=3)[0] == (0, "b c d")
     assert learned(*some[:3], size=3)[0] == (0, "a b"), "without a backlog it is cut for it"
+
+
+class AllRanked(Calls):
+    """Ranks every item at each call, also of lanes without any deadline."""
+
+    def _front(self, line):
+        return [*line.waiting, *line.relegated]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["fast", "slow", "bulk", "night"]),
+            st.integers(0, 60),  # when it comes, in milliseconds
+            st.integers(1, 4),  # its cost
+            st.sampled_from([0, 0, 0, 40]),  # its own deadline; 0: it has none
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 5),
+    st.sampled_from([6, NEVER]),
+)
+def test_of_a_lane_without_deadlines_only_the_first_items_are_ranked(asked, size, cost):
+    lanes = *LANES, Lane("night", priority=2)
+    commands = [
+        item(f"{number}", at * MS, price, lane, **({"end_by": (at + ends) * MS} if ends else {}))
+        for number, (lane, at, price, ends) in enumerate(asked)
+    ]
+    event(f"{len(asked) // 10} tens of items")
+    found = calls(Calls(size, cost=cost), *commands, lanes=lanes)
+    assert found == calls(AllRanked(size, cost=cost), *commands, lanes=lanes)
 
 
 def test_a_full_call_is_decided_while_another_runs():

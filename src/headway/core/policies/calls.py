@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headway.core.cost.call_cost import CallCost
+from headway.core.lane import Line
 from headway.core.policies.join import NOBODY, Start
 from headway.core.request import NEVER
 from headway.core.sequences.sequence import Sequence
@@ -98,7 +99,7 @@ class Calls:
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
             place = line.lane.priority
-            parts: dict[int, list[Sequence]] = {0: [*line.waiting, *line.relegated]}
+            parts = {0: self._front(line)}
             if self.bounds:
                 parts = {}
                 for each in (*line.waiting, *line.relegated):
@@ -110,6 +111,14 @@ class Calls:
                     ranked += [(deadline(each), place, each.number, each) for each in waiting]
                     classes[number] = due, ranked
         return classes
+
+    def _front(self, line: Line) -> list[Sequence]:
+        """The lane's items that the next call may have. If none has a deadline, these are the first
+        `size`: a long line need not be ranked whole at every call."""
+        waiting = [*line.waiting, *line.relegated]
+        if line.has_dues or line.relegated or any(s.request.end_by != NEVER for s in waiting):
+            return waiting
+        return waiting[: self.size]
 
     def _members(
         self, waiting: list["Ranked"], cost: CallCost, now: int
