@@ -48,7 +48,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from benchmarks.client_accuracy.__main__ import server as scheduled_server
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from benchmarks.server_overhead.served import serving
 from benchmarks.server_overhead.stage import TINY, random_checkpoint
 from headway.report import report_json
@@ -296,19 +296,24 @@ def replay(
     return finish("bench_vs_guidellm", __doc__ or "", SEED, figures(turns))
 
 
-def main(command: str, options: Sequence[str]) -> int:
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("guidellm", help="its command")
+    for name in ("--apart", "--half-b", "--scheduled"):
+        options.add_argument(name, action="store_true")
+    given = options.parse_args()
+    command, apart = given.guidellm, given.apart
     first, *others = sorted(os.sched_getaffinity(0))
-    apart = "--apart" in options
     if apart and not others:
         raise SystemExit("--apart needs two cores")
     with TemporaryDirectory() as made:
         folder = Path(made)
-        if "--scheduled" in options:
+        if given.scheduled:
             with scheduled_server() as url:
                 return replay(command, url, "scheduled", RATE, folder)
         config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
         model, patience = "headway-tiny", 1.0
-        if "--half-b" in options:
+        if given.half_b:
             model, patience = "half-b", PATIENCE
             (folder / model).mkdir()
             path = random_checkpoint(folder / model)
@@ -325,4 +330,4 @@ def main(command: str, options: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main())

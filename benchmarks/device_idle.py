@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from benchmarks.scheduler_step import COST, LANES, answered
 from headway.core.batch import Batch, Output
 from headway.core.commands import Add, Close, Command
@@ -142,7 +142,9 @@ def vllm_ratio(rounds: int) -> list[float]:
 
 
 def main() -> int:
-    if "--vllm" in sys.argv[1:]:
+    options = parser(__doc__)
+    options.add_argument("--vllm", action="store_true", help="vLLM's workers instead")
+    if options.parse_args().vllm:
         figures = [Figure("vllm_two_over_one", vllm_ratio(8), None, "x", least=0.97)]
         return finish("device_idle", __doc__ or "", SEED, figures)
     first_come = Policies(Continuous(ROWS), chunk=Fixed(256), step_tokens=ROWS + 256)

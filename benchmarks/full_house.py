@@ -18,7 +18,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from benchmarks.scheduler_step import CONTEXT, answered, decoding, step
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.commands import Add
@@ -107,6 +107,7 @@ def lines() -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     near, far = building(CONTEXT)[1], building(LONG)[1]
     plain, taking = lines()
     figures = dict[str, list[float]]()

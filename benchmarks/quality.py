@@ -22,7 +22,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from headway import LLM, Options
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
@@ -44,6 +44,7 @@ VOCAB, LENGTH = 4_096, 48
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     figures = [*_of_the_embedded_model(), *_of_random_models()]
     return finish("quality", __doc__ or "", SEED, figures)
 

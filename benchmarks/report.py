@@ -9,6 +9,7 @@ import json
 import platform
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
@@ -69,6 +70,15 @@ def commit() -> str:
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     dirty = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True)
     return (done.stdout.strip() or "unknown") + ("+changes" if dirty.stdout.strip() else "")
+
+
+def parser(question: str | None) -> ArgumentParser:
+    """A benchmark's parser, with the question as its help and --check as its only option."""
+    made = ArgumentParser(
+        description=question, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    made.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    return made
 
 
 def finish(benchmark: str, question: str, seed: int, figures: Sequence[Figure]) -> int:

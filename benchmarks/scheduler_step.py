@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from headway.core.batch import Batch, Output, Want
 from headway.core.commands import Add, Retune
 from headway.core.cost.step_cost import StepCost
@@ -155,6 +155,7 @@ def admitting(scheduler: Scheduler) -> float:
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     sizes = (64, 256, 1_024)
     schedulers = {size: decoding(size) for size in sizes}
     idle = Scheduler(Settings(20_000, BLOCK, policies=Policies(step_tokens=8_192)))

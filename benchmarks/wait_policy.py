@@ -15,7 +15,7 @@ import sys
 import time
 from statistics import median
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 
 SETTINGS = {
     "torch": {},
@@ -62,7 +62,9 @@ def measured(setting: dict[str, str]) -> float:
 
 
 def main() -> int:
-    if "--steps" in sys.argv:
+    options = parser(__doc__)
+    options.add_argument("--steps", action="store_true", help="one setting's steps, as JSON")
+    if options.parse_args().steps:
         print(json.dumps(steps()))
         return 0
     alone: dict[str, list[float]] = {name: [] for name in SETTINGS}

@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 
 from benchmarks.client_accuracy.scheduled_server import true_delays
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from headway.core.lane import Lane
 from headway.core.request import Request
 from headway.figures.percentile import percentile
@@ -131,6 +131,7 @@ def figures(streams: int, outcome: Outcome, run: ClientRun) -> list[Figure]:
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     made = list[Figure]()
     with server() as url:
         for streams in STREAMS:

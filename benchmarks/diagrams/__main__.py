@@ -10,11 +10,12 @@ executor was handed, or a time of the ledger; nothing is drawn by hand. A test d
 import sys
 
 from benchmarks.diagrams.drawings import FOLDER, STRATEGIES, drawings, run
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from benchmarks.textbook.runs import MS
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     drawn = drawings()
     for name, text in drawn.items():

@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.faults import real
 from benchmarks.faults.planted import PLANTED
 from benchmarks.faults.world import LOAD, World, healthy, recorded
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from headway.commands.diagnose.diagnosis import diagnose
 from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.core.cost.step_cost import StepCost
@@ -36,6 +36,7 @@ from headway.core.cost.step_cost import StepCost
 JUDGED = (3, 7, 9)  # windows; 0, 2 and 4 are those that the rules were chosen on
 # At LOAD itself some windows hold a recorded burst that costs more than 5 % of the requests.
 LOADS = (0.25 * LOAD, 0.5 * LOAD, 0.75 * LOAD)
+PARTS = ["simulated", "real"]
 NOTHING = "-"
 HEALTHY = "healthy"
 
@@ -77,7 +78,11 @@ def really() -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    parts = [each for each in sys.argv[1:] if not each.startswith("--")] or ["simulated", "real"]
+    options = parser(__doc__)
+    options.add_argument("parts", nargs="*", metavar="PART", help="simulated, real; default: both")
+    parts = options.parse_args().parts or PARTS
+    if strange := set(parts).difference(PARTS):
+        options.error(f"no part is called {', '.join(sorted(strange))}: there are simulated, real")
     cases = list[tuple[str, str]]()
     cases += simulated() if "simulated" in parts else []
     cases += really() if "real" in parts else []

@@ -44,7 +44,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import NamedTuple
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, parser
 from benchmarks.server_overhead.served import PAGE, Served, children, serving
 from headway.figures.percentile import percentile
 from headway.server.config.config import ServerConfig
@@ -254,6 +254,7 @@ def _say(answers: Sequence[Answer], end: float) -> None:
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     callers = 2 * ServerConfig().engine.slots
     with TemporaryDirectory() as folder, serving({}, Path(folder)) as server:
         rough = ask(server, SEED, "closed", WINDOW, callers)
