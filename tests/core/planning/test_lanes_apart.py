@@ -79,6 +79,18 @@ def test_a_slot_is_taken_from_a_lane_without_a_deadline_down_to_its_least(order)
     assert scheduler.roster.preemptions == 1
 
 
+@pytest.mark.parametrize("share", [{"step_tokens": Share(most=2)}, {"chunk": 2}])
+def test_a_request_that_takes_blocks_may_have_what_the_step_had_given_to_its_victim(share):
+    chat = replace(CHAT, budget=Budget(ttft=50 * MS), **share)
+    policies = replace(TAKING, relegate=Hopeless(), chunk=Fixed(3))
+    scheduler = scheduler_of(3, policies, chat)
+    add(scheduler, "chata", prompt=2 * BLOCK, most=1)
+    assert step(scheduler, 100 * MS) == {"chata": 2}, "it is late"
+    add(scheduler, "chatb", prompt=2 * BLOCK, most=1, now=100 * MS)
+    assert step(scheduler, 100 * MS) == {"chatb": 2}
+    assert scheduler.roster.preemptions == 1
+
+
 def test_two_timed_requests_each_take_a_slot_of_another_request():
     scheduler = scheduler_of(32, TAKING)
     add(scheduler, "bulka", "bulkb")

@@ -46,8 +46,7 @@ class Plan:
         self._in_turns = False  # more sequences run than the step has tokens
 
     def choose(self) -> None:
-        """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once. If more
-        sequences run than the step has tokens, those in this step are served last in the next."""
+        """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once."""
         for kinds in self.policies.mix.choices(self.view):
             self._take(kinds)
             if self.shares:
@@ -56,7 +55,7 @@ class Plan:
         self._future.close(self.refused, is_far=self._misfits.is_far)
         self.roster.join(self.joined)
         if self._in_turns:
-            self.roster.move_to_back(self.shares)
+            self.roster.move_to_back(self.shares)  # they are served last in the next step
 
     def _take(self, kinds: RowKinds) -> None:
         """Serve the decodes first, then the others in the order policy's order."""
@@ -229,7 +228,8 @@ class Plan:
         return True
 
     def _preempt(self, victim: Sequence) -> None:
-        self.rest.tokens += self.shares.pop(victim, 0)
+        self.limits.give(victim, -(taken := self.shares.pop(victim, 0)))
+        self.rest.lose(victim, taken)
         self.places += 1
         self.joins |= self.places > 1  # it ends a lull (memory.py), which leaves places
         self._singles.discard(victim)

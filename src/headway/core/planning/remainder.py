@@ -84,6 +84,12 @@ class Remainder:
         if self._sizer:
             self._sizer.keep(sequence.scheduled, tokens, sequence.tier, each=sequence.scores)
 
+    def lose(self, sequence: Sequence, tokens: int) -> None:
+        """Give back the tokens of a sequence that the step preempts. The time that they would have
+        taken is not given out again."""
+        self.tokens += tokens
+        self.prompts += tokens if sequence.pending > 1 else 0
+
     def give_back(self, sequence: Sequence, tokens: int) -> None:
         """Give back a prompt's tokens that its lane keeps: it gets them again, with more."""
         self.tokens += tokens
