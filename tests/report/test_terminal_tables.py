@@ -6,6 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from headway.commands.simulate.sweep_tables import capacities
+from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
@@ -13,6 +14,7 @@ from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
 from headway.report.page.page_tables import quantile
 from headway.report.terminal_tables import (
+    endpoints_table,
     engine_table,
     latency_notes,
     latency_table,
@@ -21,6 +23,7 @@ from headway.report.terminal_tables import (
     tenants_table,
 )
 from headway.strategies.registry import REGISTRY
+from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 MEDIANS = ("queue_p50", "ttft_p50", "tpot_p50")
 TAILS = ("queue_p95", "ttft_p95", "tpot_p95")
@@ -36,6 +39,25 @@ def printed(table):
 def figures(kind, **said):
     """Figures of one kind, 0 unless given."""
     return kind(**dict.fromkeys([field.name for field in fields(kind)], 0) | said)
+
+
+def test_every_limit_of_an_endpoint_is_in_the_table_of_budgets():
+    chat = Endpoint("chat", "", "", 0, ttft=6.0, e2e=20.0)
+    voice = Endpoint("voice", "", "", 1, fixed=Budget(ttft=80_000_000, queue=40_000_000))
+    alone = UnloadedLatency(50_000_000, 4_000_000, 300_000_000)
+    said = table_of_budgets([chat, voice], alone)
+    columns = "endpoint n TTFT within TPOT within E2E within queue within"
+    assert columns.split() in said
+    assert "chat 7 6 x 50 = 300 - 20 x 300 = 6,000 -".split() in said
+    assert "voice 7 80 - - 40".split() in said
+    plain = table_of_budgets([replace(chat, e2e=0.0)], alone)
+    assert "endpoint n TTFT within TPOT within".split() in plain
+
+
+def table_of_budgets(endpoints, alone):
+    unloaded = {each.name: alone for each in endpoints}
+    lanes = {each.name: each.lane(unloaded) for each in endpoints}
+    return printed(endpoints_table(endpoints, lanes, unloaded, dict.fromkeys(lanes, 7)))
 
 
 def test_the_latency_table_fits_80_columns():
@@ -97,6 +119,15 @@ def test_a_percentile_without_samples_has_no_column_and_a_lane_without_times_no_
     much = {"static": {"voice": replace(few, ttft_p95=9_000_000), "bulk": few}}
     words = [word for line in printed(latency_table(much)) for word in line]
     assert (words.count("p50"), words.count("p95")) == (3, 3)
+
+
+def test_without_any_percentile_there_is_no_latency_table_and_a_line_says_why():
+    none = figures(LaneFigures, offered=2, good=2, **dict.fromkeys((*MEDIANS, *TAILS), None))
+    latency = {"as recorded": {"default": none}}
+    assert latency_table(latency).row_count == 0
+    assert latency_notes(latency) == [
+        "No latency: p50 needs 10 requests of an endpoint: default (n 2)."
+    ]
 
 
 def test_the_throughput_table_fits_80_columns():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -26,6 +26,7 @@ from headway.strategies.strategy import Strategy
 BUSY = 0.1  # cores taken by other processes, mean over a run: more than this gives a warning
 MEASURING = "measuring"  # the phase before the runs
 DRAIN = 0.25  # of the window: how long after it unfinished requests may still run
+BROKEN = "*"  # marks a strategy whose run was broken off
 FEW = 3  # comparisons up to this many are all printed; of more, only the first
 
 
@@ -110,8 +111,9 @@ class Reporter:
         """Print the verdict, the latency and throughput tables, and where the report is. With
         several repeats the tables give medians; the page has the range, too."""
         print_, tail = self.console.print, found.tail
+        names = {each: each if found.is_whole(each) else each + BROKEN for each in found.strategies}
         first = {
-            name: {lane: median_figures(each) for lane, each in lanes.items()}
+            names[name]: {lane: median_figures(each) for lane, each in lanes.items()}
             for name, lanes in found.latency.items()
         }
         print_()
@@ -119,25 +121,26 @@ class Reporter:
         if doubt := caution(found):
             print_(Text(doubt, style="yellow"))
         print_()
-        print_(terminal_tables.latency_table(first, tail))
-        print_()
+        latency = terminal_tables.latency_table(first, tail)
+        engine = {names[name]: median_figures(each) for name, each in found.engine.items()}
+        tables = [latency] if latency.row_count else []
         if any(found.tenants.values()):
-            print_(terminal_tables.tenants_table(found.tenants))
-            print_()
-        engine = {name: median_figures(each) for name, each in found.engine.items()}
-        print_(terminal_tables.engine_table(engine))
-        print_()
+            tables.append(terminal_tables.tenants_table(_named(found.tenants, names)))
+        tables.append(terminal_tables.engine_table(engine))
         if promised := found.promised:
-            print_(terminal_tables.promises_table(promised))
-            print_()
+            tables.append(terminal_tables.promises_table(_named(promised, names)))
         if any(found.changes.values()):
-            print_(terminal_tables.sizes_table(found.changes))
+            tables.append(terminal_tables.sizes_table(_named(found.changes, names)))
+        for table in tables:
+            print_(table)
             print_()
         shown = found.comparisons[: None if len(found.comparisons) <= FEW else 1]
         for each in shown:
             compared = f" against {each.other}: {pressed(each.card)}."
             print_(Text.assemble((each.name, "bold"), compared))
         notes = [*terminal_tables.latency_notes(first, tail), terminal_tables.ENGINE_NOTE]
+        if not all(map(found.is_whole, found.strategies)):
+            notes.append(f"{BROKEN}: broken off; its missing requests count as not served.")
         if (repeats := len(next(iter(found.engine.values()), ()))) > 1:
             notes.append(
                 f"Latency and throughput: medians of {repeats} repeats; else the first one."
@@ -187,3 +190,11 @@ class Reporter:
             },
             "endpoints": of_endpoints(experiment.endpoints, work, experiment.speed),
         }
+
+
+Figures = TypeVar("Figures")
+
+
+def _named(figures: Mapping[str, Figures], names: Mapping[str, str]) -> dict[str, Figures]:
+    """The figures of each strategy, under the name that is printed."""
+    return {names[name]: each for name, each in figures.items()}

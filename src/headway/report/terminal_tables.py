@@ -43,37 +43,45 @@ def narrow_table(
     return table
 
 
+LIMITS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "queue": "queue"}
+ALWAYS = ("ttft", "tpot")  # have a column even if no endpoint limits them
+
+
 def endpoints_table(
-    endpoints: Iterable[Endpoint],
+    endpoints: Collection[Endpoint],
     lanes: Mapping[str, Lane],
     unloaded: Mapping[str, UnloadedLatency],
     offered: Mapping[str, int],
 ) -> Table:
-    """The endpoints, with their number of requests and their TTFT and TPOT limits."""
+    """The endpoints, with their number of requests and their limits. E2E and queue have a column if
+    any endpoint limits them."""
+    mine = {each.name: lanes[each.name].budget for each in endpoints}
+    limits = [
+        name
+        for name in LIMITS
+        if name in ALWAYS or any(getattr(budget, name) != NEVER for budget in mine.values())
+    ]
     table = narrow_table(
         "Endpoints, and their budgets in ms: multiples of a request's latency alone",
         ("endpoint",),
-        ("n", "TTFT within", "TPOT within"),
+        ("n", *[f"{LIMITS[name]} within" for name in limits]),
     )
     for endpoint in endpoints:
-        name, budget = endpoint.name, lanes[endpoint.name].budget
-        limits = [NOT_SAID, NOT_SAID]
-        if name in unloaded:
-            alone = unloaded[name]
-            limits = [
-                _limit(endpoint.ttft, alone.ttft, budget.ttft),
-                _limit(endpoint.tpot, alone.tpot, budget.tpot),
-            ]
-        table.add_row(name, str(offered[name]), *limits)
+        alone, budget = unloaded.get(endpoint.name), mine[endpoint.name]
+        said = [NOT_SAID] * len(limits)
+        if alone is not None:
+            said = [_limit(name, endpoint, alone, getattr(budget, name)) for name in limits]
+        table.add_row(endpoint.name, str(offered[endpoint.name]), *said)
     return table
 
 
-def _limit(multiple: float, alone: int, limit: int) -> str:
+def _limit(name: str, endpoint: Endpoint, alone: UnloadedLatency, limit: int) -> str:
     if limit == NEVER:
         return NOT_SAID
+    multiple = getattr(endpoint, name, 0.0)  # a queue limit is no multiple
     if not multiple:
         return milliseconds(limit)
-    return f"{multiple:g} x {milliseconds(alone)} = {milliseconds(limit)}"
+    return f"{multiple:g} x {milliseconds(getattr(alone, name))} = {milliseconds(limit)}"
 
 
 METRICS = ("queue", "ttft", "tpot")
@@ -82,8 +90,8 @@ Figures = Mapping[str, Mapping[str, LaneFigures]]  # by strategy and lane
 
 def latency_table(figures: Figures, tail: int = 95) -> Table:
     """The latency table, grouped by endpoint. It leaves out endpoints without any percentile, and
-    the tail's column if no row has one; `latency_notes` says so. tail: the higher percentile, 90,
-    95 or 99."""
+    the tail's column if no row has one; `latency_notes` says so. It has no row if no endpoint has a
+    percentile. tail: the higher percentile, 90, 95 or 99."""
     percents = _percents(figures, tail)
     heads = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT"}
     columns = [f"{heads[metric]} p{percent}" for metric in METRICS for percent in percents]
@@ -129,13 +137,18 @@ def _percents(figures: Figures, tail: int) -> tuple[int, ...]:
 
 
 def latency_notes(figures: Figures, tail: int = 95) -> list[str]:
-    """Explain what n and "in budget" count, and why percentiles or endpoints are missing."""
+    """Explain what n and "in budget" count, and why percentiles, endpoints or the whole table are
+    missing."""
     first = next(iter(figures.values()))
     absent = [
         f"{lane} (n {mine.offered})"
         for lane, mine in first.items()
         if not _has_times(figures, lane, tail)
     ]
+    if len(absent) == len(first):
+        return [
+            f"No latency: p50 needs {2 * MIN_BEYOND} requests of an endpoint: {', '.join(absent)}."
+        ]
     every = [mine for lanes in figures.values() for mine in lanes.values()]
     quantiles = [value for mine in every for value in _quantiles(mine, (50, tail))]
     note = (

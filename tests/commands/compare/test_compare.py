@@ -464,9 +464,12 @@ def test_ctrl_c_keeps_the_rows_so_far_in_both_reports(tmp_path):
     assert made.run() == 130
     said = " ".join(made.console.file.getvalue().split())
     assert "Broken off:" in said and "The rows so far are in" in said
+    assert "*: broken off; its missing requests count as not served." in said
     plain = json.loads((tmp_path / "report.json").read_text())
     assert plain["complete"] is False and plain["all_runs"] is False
     assert any(part["requests"]["rows"] for part in plain["strategies"])
+    for part in plain["strategies"]:
+        assert (f"{part['name']}* " in said) is not part["complete"]
     html = (tmp_path / "report.html").read_text()
     assert "Broken off: " in html and "not run" in html and "nothing to compare" in html
 

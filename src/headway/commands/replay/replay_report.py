@@ -61,7 +61,8 @@ class ReplayReport:
             for name, outcome in outcomes.items()
         }
         console.print()
-        console.print(terminal_tables.latency_table(latency))
+        if (table := terminal_tables.latency_table(latency)).row_count:
+            console.print(table)
         terminal_tables.print_notes(console, terminal_tables.latency_notes(latency))
         engine = {name: engine_figures(outcome) for name, outcome in outcomes.items()}
         console.print()
