@@ -50,6 +50,16 @@ def test_dynamic_lanes_takes_the_window_range_of_each_endpoint():
     assert "voice 2 to 9 ms, chat 100 ms" in strategy.rule
 
 
+def test_windows_of_endpoints_without_a_ttft_count_and_are_named():
+    summaries = Lane("summaries", Budget(e2e=2_000 * MS))
+    site = StrategyInputs((*LANES, summaries), TokenCost(1.0, 1.0), 512, (30, 60, 90), {})
+    lanes = find_strategy("dynamic-lanes")(site)
+    assert lanes.rule.endswith("voice 5 ms, chat 100 ms, summaries 500 ms")
+    assert find_strategy("dynamic-global")(site).policies.join == Dynamic(16, 500 * MS)
+    stated = made("dynamic-global", bulk=Window(300 * MS))
+    assert stated.policies.join == Dynamic(16, 300 * MS), "a window of its own counts, too"
+
+
 def test_dynamic_global_follows_the_load_if_the_most_patient_endpoint_does():
     strategy = made("dynamic-global", chat=Window(200 * MS, 50 * MS))
     assert strategy.policies.join == Dynamic(16, 200 * MS, lows={"": 50 * MS})

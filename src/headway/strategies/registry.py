@@ -22,7 +22,6 @@ from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirs
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
-from headway.core.request import NEVER
 from headway.errors import SettingError, did_you_mean
 from headway.strategies.strategy import SLOTS, Strategy
 from headway.strategies.strategy_inputs import StrategyInputs
@@ -80,10 +79,7 @@ def _dynamic_global(inputs: StrategyInputs) -> Strategy:
 
 
 def _dynamic_lanes(inputs: StrategyInputs) -> Strategy:
-    timed = {lane.name for lane in inputs.lanes if lane.budget.ttft != NEVER} | set(inputs.stated)
-    windows = ", ".join(
-        f"{name} {window.text}" for name, window in inputs.windows.items() if name in timed
-    )
+    windows = ", ".join(f"{name} {each.text}" for name, each in inputs.timed_windows.items())
     rule = (
         f"groups of up to {inputs.together}, begun once someone has waited the window of its "
         f"endpoint: {windows}"

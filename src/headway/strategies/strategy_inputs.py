@@ -8,9 +8,14 @@ from headway.core.policies.chunk import Whole
 from headway.core.policies.join import Join
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
-from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
-from headway.strategies.strategy import SLOTS, Strategy, chunk_within_budgets, windows_from_budgets
+from headway.strategies.strategy import (
+    OFFLINE_WINDOW,
+    SLOTS,
+    Strategy,
+    chunk_within_budgets,
+    windows_from_budgets,
+)
 from headway.strategies.window import Window
 
 
@@ -33,15 +38,23 @@ class StrategyInputs:
         return {name: Window(high) for name, high in default.items()} | dict(self.stated)
 
     @property
+    def timed_windows(self) -> dict[str, Window]:
+        """The windows of the lanes that have a limit or a window of their own."""
+        return {
+            name: window
+            for name, window in self.windows.items()
+            if name in self.stated or window.high != OFFLINE_WINDOW
+        }
+
+    @property
     def window(self) -> Window:
         """One window for all endpoints: that of the endpoint that can wait the longest.
 
         Teams that want full batches choose this. Ties go to a fixed window, then to the one with
         the higher lower end.
         """
-        windows = self.windows
-        timed = [windows[each.name] for each in self.lanes if each.budget.ttft != NEVER]
-        return max(timed or windows.values(), key=lambda each: (each.high, each.low))
+        timed = self.timed_windows or self.windows
+        return max(timed.values(), key=lambda each: (each.high, each.low))
 
     @property
     def bounds(self) -> tuple[int, ...]:
