@@ -392,5 +392,8 @@ def test_the_verdict_says_by_how_much_the_formula_is_too_high():
     assert "20 requests/s, 4.0 times the 5 that can be sustained" in said
     assert "Bursts account for 3.80 times, and the machine's limits" in said
     assert "for 1.05 times" in said
-    assert "good enough" in verdict(burstiness(19.5))
+    assert "good enough here: within a tenth of the 19.5 that" in verdict(burstiness(19.5))
+    assert verdict(burstiness(25.0)) == (
+        "The formula promises 20 requests/s, less than the 25 that can be sustained."
+    )
     assert "breaks the budget at every rate" in verdict(burstiness(0.0))

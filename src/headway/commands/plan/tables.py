@@ -15,6 +15,7 @@ from headway.costing.calibration import Calibration
 from headway.report.formatting import duration
 
 NOT_ASKED = "-"
+ALIKE = 1.1  # times: two rates that are closer count as one
 
 
 def print_head(
@@ -121,12 +122,13 @@ def verdict(burstiness: Burstiness) -> str:
             "The trace breaks the budget at every rate down to a thousandth of the formula's: "
             "its requests arrive in clumps. A plan by mean rates is useless here."
         )
-    if burstiness.times < 1.1:
-        return "The formula is good enough here: the bursts are shorter than the budget."
-    text = (
-        f"The formula promises {burstiness.formula:.4g} requests/s, {burstiness.times:.1f} times "
-        f"the {burstiness.recorded:.4g} that can be sustained."
-    )
+    promised = f"The formula promises {burstiness.formula:.4g} requests/s"
+    kept = f"{burstiness.recorded:.4g} that can be sustained"
+    if 1 / ALIKE < burstiness.times < ALIKE:
+        return f"The formula is good enough here: within a tenth of the {kept}."
+    if burstiness.times < 1:
+        return f"{promised}, less than the {kept}."
+    text = f"{promised}, {burstiness.times:.1f} times the {kept}."
     if not burstiness.poisson:
         return text
     return (
