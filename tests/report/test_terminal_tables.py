@@ -12,6 +12,7 @@ from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
 from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
+from headway.report.formatting import threads
 from headway.report.page.page_tables import quantile
 from headway.report.terminal_tables import (
     endpoints_table,
@@ -48,10 +49,11 @@ def test_every_limit_of_an_endpoint_is_in_the_table_of_budgets():
     said = table_of_budgets([chat, voice], alone)
     columns = "endpoint n TTFT within TPOT within E2E within queue within"
     assert columns.split() in said
-    assert "chat 7 6 x 50 = 300 - 20 x 300 = 6,000 -".split() in said
-    assert "voice 7 80 - - 40".split() in said
+    times = [*("6", "x", "50", "=", "300"), "-", *("20", "x", "300", "=", "6,000"), "-"]
+    assert ["chat", "7", *times] in said
+    assert ["voice", "7", "80", "-", "-", "40"] in said
     plain = table_of_budgets([replace(chat, e2e=0.0)], alone)
-    assert "endpoint n TTFT within TPOT within".split() in plain
+    assert ["endpoint", "n", "TTFT", "within", "TPOT", "within"] in plain
 
 
 def table_of_budgets(endpoints, alone):
@@ -171,3 +173,7 @@ def test_a_sentence_wraps_and_keeps_all_of_its_words():
     assert len(lines[3].split()) > 3 and lines[3].endswith("1,234")
     said = " ".join(line[26:51].strip() for line in lines[3:])
     assert " ".join(said.split()) == wrong
+
+
+def test_one_thread_is_one_thread():
+    assert (threads(1), threads(2)) == ("1 thread", "2 threads")

@@ -32,6 +32,11 @@ def duration(nanoseconds: float) -> str:
     return f"{nanoseconds:.0f} ns"
 
 
+def threads(count: int) -> str:
+    """Format a number of threads."""
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
 def share(value: float) -> str:
     """Format a share of one in percent. Only all and nothing become 100 % and 0 %.
 

@@ -13,7 +13,7 @@ from headway.costing.machine import cores, describe_machine
 from headway.figures.medians import median_figures
 from headway.report import report_json, terminal_tables, workload_summary
 from headway.report.analysis import Analysis
-from headway.report.formatting import pressed
+from headway.report.formatting import pressed, threads
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page.page import page
 from headway.report.run_description import ENFORCED
@@ -66,7 +66,7 @@ class Reporter:
         """The model and the hardware that runs it, or a note that the times are simulated."""
         testbed, about = self.experiment.testbed, describe_machine()
         if self.origin:
-            text = f"{testbed.model}, {testbed.dtype}, {testbed.threads} threads, simulated"
+            text = f"{testbed.model}, {testbed.dtype}, {threads(testbed.threads)}, simulated"
             return f"{text}: {workload_summary.room(testbed)}"
         return (
             f"{testbed.model}, {testbed.dtype}, "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.report.analysis import Analysis
-from headway.report.formatting import share
+from headway.report.formatting import share, threads
 from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
@@ -23,7 +23,7 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
     lines = [
         (
             "Model",
-            f"{model['name']}, {model['dtype']} on {model['device']}, {model['threads']} threads",
+            f"{model['name']}, {model['dtype']} on {model['device']}, {threads(model['threads'])}",
         ),
         (
             "Memory",

@@ -472,7 +472,8 @@ def test_the_command_reads_a_report_and_says_what_it_lacks(cases, tmp_path):
     strategies = [Strategy(name, "", USUAL) for name in ("mine", "other")]
     report_json.write(report, strategies, {}, tmp_path / "report.json")
     which = run("--report", tmp_path / "report.json").exception
-    assert isinstance(which, SettingError) and "name one with --strategy" in str(which)
+    assert isinstance(which, SettingError) and "name one with --strategy: " in str(which)
+    assert "[" not in str(which)
     said = run("--report", tmp_path / "report.json", "--strategy", "mine", "--json")
     plain = json.loads(said.stdout)
     assert plain["cause"] == "KV thrash" and not plain["simulated"]

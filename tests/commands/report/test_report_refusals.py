@@ -24,6 +24,10 @@ def folders(tmp_path_factory):
         ('{"a": 1}', "cannot be read as a report: it has no 'headway_report'"),
         ('{"headway_report": 0}', "is a report of version 0, and this headway reads version 1"),
         ('{"headway_report": 1, "budgets": {}, "strategies": []}', "is no whole report: "),
+        (
+            '{"headway_report": 1, "command": "replay", "budgets": {}, "strategies": []}',
+            "is of headway replay: its rows are for programs",
+        ),
     ],
 )
 def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, reason):

@@ -71,6 +71,10 @@ def read_report(path: Path) -> Analysis:
     """Read a report of compare, simulate, demo or bench. Raise SettingError, which names the file,
     if it is not a complete one."""
     plain = report_json.read(path)
+    if plain.about.get("command") == "replay":
+        raise SettingError(
+            f"{path} is of headway replay: its rows are for programs, without a page"
+        )
     with _whole(path):
         check(plain)
         found = Analysis(plain)

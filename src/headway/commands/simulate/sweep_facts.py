@@ -1,7 +1,7 @@
 """What was simulated, as facts for the page: model, traffic, seed, and what limits the figures."""
 
 from headway.commands.simulate.sweep_report import SweepJson, has_requests
-from headway.report.formatting import share
+from headway.report.formatting import share, threads
 from headway.report.run_description import enforcement
 from headway.runs import provenance
 
@@ -14,7 +14,7 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
     lines = [
         (
             "Model",
-            f"{about['model']}, {about['dtype']} on {about['device']}, {about['threads']} threads",
+            f"{about['model']}, {about['dtype']} on {about['device']}, {threads(about['threads'])}",
         ),
         (
             "Memory",

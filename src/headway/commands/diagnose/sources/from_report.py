@@ -14,7 +14,9 @@ def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
     """
     names = list(report.outcomes)
     if not strategy and len(names) > 1:
-        raise SettingError(f"{name} has {len(names)} runs: name one with --strategy: {names}")
+        raise SettingError(
+            f"{name} has {len(names)} runs, name one with --strategy: {', '.join(names)}"
+        )
     strategy = strategy or names[0]
     if strategy not in report.outcomes:
         raise SettingError(f"{name} has no run {strategy!r}; there are {', '.join(names)}")
