@@ -60,3 +60,14 @@ def test_of_many_endpoints_with_few_requests_those_with_the_fewest_are_named(tmp
     assert len(named) == MOST_FEW and f", and {len(lanes) - MOST_FEW} more endpoints): " in said
     rest = [offered[name] for name in lanes if name not in named]
     assert max(offered[name] for name in named) <= min(rest)
+
+
+def test_of_two_strategies_that_keep_every_budget_both_do(tmp_path):
+    (tmp_path / "lanes.yaml").write_text(
+        "chat: {arrivals: poisson, prompt: 9, answer: 2, budget: {ttft: 9000}}"
+    )
+    services = read_endpoints(tmp_path / "lanes.yaml")
+    names = "continuous-chunk-64,continuous-chunk-256"
+    assert compared(tmp_path, None, services, rate=9.0, strategies=names)[0] == 0
+    found = Analysis(report_json.read(tmp_path / "report.json"))
+    assert verdict(found).startswith("Both strategies keep every budget; ")

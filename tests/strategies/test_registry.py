@@ -272,6 +272,7 @@ def test_any_order_can_be_shared_fairly():
         ({"mix": "alternate", "defer": "without-deadline"}, "mine: who misses a step"),
         ({"join": "static", "chunk": {"slack": {}}}, "chunk: slack goes with join: continuous"),
         ({"join": "dynamic", "preempt": "by-lane"}, "by-lane goes with join: continuous"),
+        ({"join": "static", "defer": "time-to-spare"}, "time-to-spare goes with join: continuous"),
     ],
 )
 def test_an_invalid_strategy_is_refused_with_its_place_in_the_file(parts, said):

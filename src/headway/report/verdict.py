@@ -130,11 +130,15 @@ def verdict(found: Analysis) -> str:
         return f"{who} every budget. {near} {amount}."
     least = f" {_least(keeping)}."
     if not missing:
-        who = f"All {len(keeping)} {found.nouns} keep" if len(keeping) > 1 else _verb(keeping)
+        who = _verb(keeping) if len(keeping) == 1 else f"{_all(len(keeping))} {found.nouns} keep"
         cost = "" if found.is_remote else f"; {_cheapest(keeping)}"
         return f"{who} every budget{cost}.{least}"
     order = "" if found.is_remote else _order(keeping)
     return f"{_verb(keeping)} every budget{order}.{least} {_fall(missing)}."
+
+
+def _all(count: int) -> str:
+    return "Both" if count == 2 else f"All {count}"
 
 
 def _least(keeping: Sequence[Standing]) -> str:

@@ -40,7 +40,11 @@ PARTS = (
     *("preempt", "defer", "relegate", "memory", "fair"),
 )
 # Parts that do not apply to an exclusive group, whose members keep their slots until it ends.
-NOT_IN_GROUPS = {"chunk": ("slack",), "preempt": ("by-lane",), "defer": ("without-deadline",)}
+NOT_IN_GROUPS = {
+    "chunk": ("slack",),
+    "preempt": ("by-lane",),
+    "defer": ("without-deadline", "time-to-spare"),
+}
 
 StrategyMaker = Callable[[StrategyInputs], Strategy]
 
