@@ -54,7 +54,8 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         return mapping(load_yaml(path.read_text(encoding="utf-8")), path.name)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path.name} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise SettingError(f"{path.name} cannot be read: {why}") from error
     except yaml.YAMLError as error:
         message = " ".join(str(error).split())
         raise SettingError(f"{path.name} is not YAML: {message}") from error

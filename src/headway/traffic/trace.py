@@ -116,7 +116,8 @@ def read_trace(path: Path | Traversable) -> list[Arrival]:
         with _opened(path) as file:
             return list(parse(file, path.name))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise SettingError(f"the trace {path.name} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise SettingError(f"the trace {path.name} cannot be read: {why}") from error
 
 
 @cache
