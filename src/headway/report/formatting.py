@@ -60,6 +60,12 @@ def per_mille(value: int | None) -> str:
     return NOT_SAID if value is None else share(value / 1_000)
 
 
+def points_less(points: float) -> str:
+    """Format a loss in points of a hundred."""
+    count = f"{points:.0f}"
+    return f"{'under 1' if count == '0' else count} point{'' if count in '01' else 's'} less"
+
+
 def pressed(card: PressureCard) -> str:
     """Format the pressure card in one line."""
     relieved = f"relieved {pressure_text(card.relieved)}" if card.relieved else "relieved nothing"

@@ -60,9 +60,17 @@ def _missing(found: Analysis) -> str:
     planned = found.report.about.get("planned", [])
     never = [name for name in planned if name not in found.report.runs]
     half = [name for name in found.strategies if not found.is_whole(name)]
-    parts = [f"{', '.join(half)} in mid-run"] if half else []
-    parts += [f"{', '.join(never)} not run"] if never else []
+    parts = [f"{_listed(half)} in mid-run"] if half else []
+    parts += [f"{_listed(never)} not run"] if never else []
     return escape("; ".join(parts) or "further repeats not run")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many there are besides. Below, the page has them all."""
+    more = len(names) - ROWS
+    if more < 2:
+        return ", ".join(names)
+    return f"{', '.join(names[:ROWS])} and {more} more"
 
 
 def first_names(found: Analysis) -> list[str]:

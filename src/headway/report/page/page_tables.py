@@ -12,6 +12,7 @@ from headway.report.formatting import (
     duration,
     milliseconds,
     per_mille,
+    points_less,
     pressure_text,
     share,
 )
@@ -224,7 +225,7 @@ def payer(found: Analysis, compared: Comparison) -> str:
     )
     return (
         f"{loss.lane}: {share(own.attainment)} of its requests are inside their budget instead of "
-        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{worst_text}."
+        f"{share(other.attainment)}, {points_less(100 * loss.points)}{worst_text}."
         f"{_repeats(found.points(compared, loss.lane))}"
     )
 

@@ -8,6 +8,7 @@ from math import ceil, floor, log10
 WIDTH, HEIGHT = 360, 230  # of the drawing, which is shown about this wide to keep text readable
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 12, 36
 
+DECADES = 7  # of a logarithmic axis with a label at each; of more, labels would touch
 SPAN = 16  # an axis is logarithmic if the largest value is at least this many times the smallest
 
 
@@ -32,7 +33,8 @@ class Axis:
         """The values at which the axis is labelled, with their labels."""
         if self.log:
             first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
-            return [(10.0**power, _short(10.0**power)) for power in range(first, last + 1)]
+            every = 1 + (last - first) // DECADES
+            return [(10.0**power, _short(10.0**power)) for power in range(first, last + 1, every)]
         step = _round_up((self.high - self.low) / 5)
         count = floor((self.high - self.low) / step + 1e-9)
         return [(self.low + k * step, _short(self.low + k * step)) for k in range(count + 1)]
