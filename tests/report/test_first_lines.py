@@ -6,6 +6,8 @@ from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import points_less
 from headway.report.page.first_screen import header
+from headway.report.page.html_parts import table
+from headway.report.page.page_tables import summary
 from headway.report.page.svg_chart import log_axis
 from tests.commands.small_comparison import compared
 
@@ -35,3 +37,18 @@ def test_a_loss_of_one_point_is_one_point():
     assert [points_less(each) for each in (0.3, 1.0, 12.4)] == [
         *("under 1 point less", "1 point less", "12 points less")
     ]
+
+
+def test_an_option_in_a_table_is_kept_on_one_line():
+    said = table("capacity", ["strategy", "capacity"], [["static", "take --seconds 90 or <more>"]])
+    assert 'take <span class="option">--seconds</span> 90 or &lt;more&gt;' in said
+
+
+def test_a_strategy_alone_is_no_baseline(tmp_path):
+    for names, title in (("static", "static"), ("static,priority", "static (baseline)")):
+        folder = tmp_path / title
+        folder.mkdir()
+        assert compared(folder, strategies=names, seconds=2.0)[0] == 0
+        found = Analysis(report_json.read(folder / "report.json"))
+        _, (_, rows) = summary(found, ["static"])
+        assert [row[0] for row in rows] == [title]

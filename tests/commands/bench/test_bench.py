@@ -258,8 +258,9 @@ def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     (tmp_path / "other.json").write_text(json.dumps(plain))
     both = [read_report(tmp_path / file) for file in ("report.json", "other.json")]
     loop, server = pair_reports(both[0], both[1], ("one", "other")).others
-    assert loop.startswith("Loop: CLOSED: 2 callers") and " in one, CLOSED: 3 callers" in loop
-    assert server.startswith(f"{name}: {url}") and ", another. Prompts" in server
+    assert loop.startswith("Loop in one: CLOSED: 2 callers")
+    assert "; in other: CLOSED: 3 callers" in loop
+    assert server.startswith(f"{name} in one: {url}") and ", another. Prompts" in server
 
 
 def test_a_closed_loop_that_runs_out_of_requests_says_after_how_long(tmp_path):

@@ -59,25 +59,33 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
 
 def test_different_requests_are_not_paired_and_the_differing_seed_is_stated(folders):
     found = paired(folders, "quick", "other")
-    assert "Seed: 0 in quick, 7 in other." in found.others
+    assert "Seed in quick: 0; in other: 7." in found.others
     assert not all(each.is_paired for each in found.lanes)
 
 
 @pytest.mark.parametrize(
     "place, value, sentence",
     [
-        (("command",), "demo", "Command: compare in quick, demo in changed."),
-        (("headway",), "9.9", f"headway: {__version__} in quick, 9.9 in changed."),
-        (("enforced",), True, "Limits enforced: no in quick, yes in changed."),
-        (("model", "slots"), 4, "Memory: "),
-        (("model", "num_blocks"), 99, "Memory: "),
-        (("model", "context"), 99, "Memory: "),
-        (("model", "block_size"), 8, "Memory: "),
-        (("model", "threads"), 9, "Model: "),
-        (("model", "cost_model"), "x.json", "Cost model: not stated in quick, x.json, for "),
-        (("workload", "drain_ns"), 10**9, "Time: "),
-        (("workload", "requests_per_second"), 9.0, "Rate: "),
-        (("rules", 0, "rule"), "groups of 4", "static: groups of exactly 16, padded to the "),
+        (("command",), "demo", "Command in quick: compare; in changed: demo."),
+        (("headway",), "9.9", f"headway in quick: {__version__}; in changed: 9.9."),
+        (("enforced",), True, "Limits enforced in quick: no; in changed: yes."),
+        (("model", "slots"), 4, "Memory in quick: "),
+        (("model", "num_blocks"), 99, "Memory in quick: "),
+        (("model", "context"), 99, "Memory in quick: "),
+        (("model", "block_size"), 8, "Memory in quick: "),
+        (("model", "threads"), 9, "Model in quick: "),
+        (
+            ("model", "cost_model"),
+            "x.json",
+            "Cost model in quick: not stated; in changed: x.json, for ",
+        ),
+        (("workload", "drain_ns"), 10**9, "Time in quick: "),
+        (("workload", "requests_per_second"), 9.0, "Rate in quick: "),
+        (
+            ("rules", 0, "rule"),
+            "groups of 4",
+            "static in quick: groups of exactly 16, padded to the ",
+        ),
         (("rules", 0, "policies", "step_tokens"), 7, "The policies of static differ."),
         (("workload", "offered_load"), 0.9, ""),
         (("cores_of_other_processes", "static"), 0.9, ""),

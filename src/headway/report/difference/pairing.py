@@ -45,7 +45,7 @@ class Pairing:
         shares = [(e, d) for e in self.lanes for d in e.differences if d.metric == IN_BUDGET]
         sure = [(each, change) for each, change in shares if change.is_sure]
         if not sure:
-            few = " It is of few requests, or the runs are alike." if shares else ""
+            few = " There are few requests, or the runs are alike." if shares else ""
             return f"No share inside a budget differs for sure.{few}"
         each, change = max(sure, key=lambda pair: abs(pair[1].change))
         more = "more" if change.change > 0 else "less"

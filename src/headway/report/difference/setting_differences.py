@@ -74,7 +74,7 @@ def _differences(
         for name in (*first, *second)
     }
     return [
-        f"{name}: {one} in {titles[0]}, {other} in {titles[1]}."
+        f"{name} in {titles[0]}: {one}; in {titles[1]}: {other}."
         for name, (one, other) in pairs.items()
         if one != other
     ]

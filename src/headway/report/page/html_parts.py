@@ -1,5 +1,6 @@
 """Parts that every report's page has: tables, legends, colours and assets."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -32,7 +33,7 @@ def table(
     top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{kind(k, cell)}>{escape(cell)}</td>" for k, cell in enumerate(row))
+        + "".join(f"<td{kind(k, cell)}>{_text(cell)}</td>" for k, cell in enumerate(row))
         + "</tr>"
         for row in rows
     )
@@ -41,6 +42,11 @@ def table(
         f'<div class="scroll" tabindex="0"><table id="{escape(name)}">'
         f"<thead>{above}<tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _text(cell: str) -> str:
+    """A cell's text; an option of the command line is not broken after one of its hyphens."""
+    return re.sub(r"--[a-z-]+", r'<span class="option">\g<0></span>', escape(cell))
 
 
 HUES = (  # line colours in the registry's order: related strategies get related colours

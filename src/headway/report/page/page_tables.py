@@ -100,7 +100,8 @@ def summary(found: Analysis, names: Sequence[str]) -> tuple[list[tuple[str, int]
         groups.append((f"{lane}{limit}", 1 + len(percents)))
     rows = []
     for name in names:
-        row = [f"{found.title(name)}{' (baseline)' if name == found.baseline else ''}"]
+        is_compared = name == found.baseline and len(found.strategies) > 1
+        row = [f"{found.title(name)}{' (baseline)' if is_compared else ''}"]
         for lane in lanes:
             each = found.latency[name][lane]
             row.append(share(median_low(one.attainment for one in each)))
