@@ -85,8 +85,8 @@ def calibrate(
 ) -> None:
     """Measure what a step costs: designed batches, a fit, and live traffic to check it.
 
-    Takes about two minutes for a small model, on a machine that does nothing else. simulate, plan
-    and replay read the cost file that it writes.
+    Takes about two minutes for a small model, on a machine that does nothing else. simulate, plan,
+    tune, replay and serve read the cost file that it writes.
 
     Example: headway calibrate llama-3.1-8b --accelerator h100-sxm
     """
