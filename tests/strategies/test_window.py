@@ -55,7 +55,9 @@ def test_windows_of_endpoints_without_a_ttft_count_and_are_named():
     site = StrategyInputs((*LANES, summaries), TokenCost(1.0, 1.0), 512, (30, 60, 90), {})
     lanes = find_strategy("dynamic-lanes")(site)
     assert lanes.rule.endswith("voice 5 ms, chat 100 ms, summaries 500 ms")
-    assert find_strategy("dynamic-global")(site).policies.join == Dynamic(16, 500 * MS)
+    assert find_strategy("dynamic-global")(site).policies.join == Dynamic(16, 100 * MS), "of TTFTs"
+    alone = StrategyInputs((summaries,), TokenCost(1.0, 1.0), 512, (30, 60, 90), {})
+    assert find_strategy("dynamic-global")(alone).policies.join == Dynamic(16, 500 * MS)
     stated = made("dynamic-global", bulk=Window(300 * MS))
     assert stated.policies.join == Dynamic(16, 300 * MS), "a window of its own counts, too"
 

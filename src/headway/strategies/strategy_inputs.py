@@ -8,6 +8,7 @@ from headway.core.policies.chunk import Whole
 from headway.core.policies.join import Join
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
 from headway.strategies.strategy import (
     OFFLINE_WINDOW,
@@ -48,13 +49,16 @@ class StrategyInputs:
 
     @property
     def window(self) -> Window:
-        """One window for all endpoints: that of the endpoint that can wait the longest.
+        """One window for all endpoints: that of the endpoint that can wait the longest, of those
+        with a TTFT limit or a window of their own.
 
         Teams that want full batches choose this. Ties go to a fixed window, then to the one with
         the higher lower end.
         """
+        first = {each.name for each in self.lanes if each.budget.ttft != NEVER} | set(self.stated)
         timed = self.timed_windows or self.windows
-        return max(timed.values(), key=lambda each: (each.high, each.low))
+        mine = [window for name, window in timed.items() if name in first]
+        return max(mine or timed.values(), key=lambda each: (each.high, each.low))
 
     @property
     def bounds(self) -> tuple[int, ...]:
