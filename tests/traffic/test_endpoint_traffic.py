@@ -361,6 +361,14 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ("a: {trace: chat.csv, token_scale: 0}", "token scale must be more than 0"),
         ("a: {trace: chat.csv, budget: {tftt: 3}}", "'tftt' is not known; did you mean ttft"),
         ("a: {trace: chat.csv, budget: {ttft: fast}}", "ttft is 'fast', not a number"),
+        (
+            "a: {trace: chat.csv, budget: {ttft: 500ms}}",
+            "ttft is '500ms', not a number of milliseconds, nor a multiple such as 6 x unloaded",
+        ),
+        (
+            "a: {trace: chat.csv, budget: {queue: 1s}}",
+            "queue is '1s', not a number of milliseconds$",
+        ),
         ("a: {trace: chat.csv, budget: {queue: 2 x}}", "alone nobody queues"),
         ("a: {trace: chat.csv, tenants: {acme: -1}}", "tenants: acme is -1; it must be 0"),
         ("a: {trace: chat.csv, tenants: {acme: 0}}", "tenants: nobody sends anything"),

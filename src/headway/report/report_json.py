@@ -163,6 +163,8 @@ def read(path: Path) -> Report:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        if isinstance(error, json.JSONDecodeError):
+            said = f"it is not JSON: {said}"
         raise SettingError(f"{path} cannot be read as a report: {said}") from error
     if report is None:
         raise SettingError(

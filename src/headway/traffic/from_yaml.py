@@ -141,6 +141,11 @@ def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Bu
             times[name] = number(float(match[1]), f"{where}: {name}")
             if not times[name]:
                 raise SettingError(f"{where}: {name} is {value!r}; a multiple is more than 0")
+        elif isinstance(value, str):
+            multiple = "" if name == "queue" else ", nor a multiple such as 6 x unloaded"
+            raise SettingError(
+                f"{where}: {name} is {value!r}, not a number of milliseconds{multiple}"
+            )
         else:
             fixed[name] = round(number(value, f"{where}: {name}") * 1e6)
     return times, Budget(**fixed)

@@ -18,7 +18,7 @@ def folders(tmp_path_factory):
     "text, reason",
     [
         (None, "cannot be read: No such file"),
-        ("{", "cannot be read as a report: Expecting"),
+        ("{", "cannot be read as a report: it is not JSON: Expecting"),
         ("[]", "cannot be read as a report: "),
         ("[" * 100_000, "cannot be read as a report: maximum recursion depth"),
         ('{"a": 1}', "cannot be read as a report: it has no 'headway_report'"),
