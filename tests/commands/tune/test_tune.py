@@ -25,7 +25,7 @@ from headway.commands.tune.ranking import by_cost, finalists
 from headway.commands.tune.site import Site, read_back
 from headway.commands.tune.trial import Score, Trial, longest_step, run_trial
 from headway.commands.tune.tune import run_tune
-from headway.commands.tune.tune_report import FIRST_LINE, check_outs, write_json
+from headway.commands.tune.tune_report import FIRST_LINE, check_outs, in_lines, write_json
 from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
@@ -528,3 +528,11 @@ def test_vllm_arguments_cover_equivalent_settings_and_list_the_rest():
     assert grouped.without[0].startswith("groups and their windows")
     budgets = vllm_arguments(site().config(Candidate("budgets", 8)))
     assert len(budgets.without) == 6
+
+
+def test_shares_of_many_lanes_have_a_line_each():
+    two = "completion 96.5 %, chat 95.1 %"
+    assert in_lines(two) == two
+    assert in_lines(f"{two}, batch 100.0 %").split("\n") == [
+        *("completion 96.5 %,", " chat 95.1 %,", " batch 100.0 %")
+    ]

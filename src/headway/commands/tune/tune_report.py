@@ -21,6 +21,7 @@ from headway.errors import SettingError
 FIRST_LINE = "# Made by headway tune"
 FIRST_OF_JSON = b'{\n "headway_tune'  # also of a pipeline's
 WIDTH = 98  # of a comment
+ROOM = 32  # letters of the table's last column, on 80 columns
 
 
 def check_outs(path: Path, json_path: Path | None, inputs: Sequence[Path] = ()) -> None:
@@ -131,6 +132,13 @@ def _table(found: Recommendation) -> Table:
             if at_rate
             else [f"{rated.rate:.3g}", f" {sure.low:.3g} to {sure.high:.3g}"]
         )
-        row = [name, *figures, f" {sure.counted:,}", f" {found.attained(rated.score)}"]
+        lanes = in_lines(found.attained(rated.score))
+        row = [name, *figures, f" {sure.counted:,}", f" {lanes}"]
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def in_lines(lanes: str) -> str:
+    """The shares of lanes, a line each if they are too many for one: else a line would end between
+    a number and its %."""
+    return lanes if len(lanes) <= ROOM else lanes.replace(", ", ",\n ")
