@@ -206,6 +206,29 @@ def test_a_stage_that_was_closed_fails_the_workflow():
             made.call(1)
 
 
+def test_a_function_that_was_closed_is_a_stage_again(held):
+    gate, rows = Held(), []
+    function = headway.batch(size=1)(held)
+    with Pipeline(function >> stage(gate, size=1), rows=rows.append) as made:
+        left = made.submit(1)
+        assert held.began.acquire(timeout=30)
+        closing = threading.Thread(target=function.close)
+        closing.start()
+        wait_until(lambda: function._batcher is None)
+        two = made.submit(2)  # its id is the same in the new batcher as 1's in the old one
+        assert held.began.acquire(timeout=30)
+        assert left.cancel()
+        held.free()
+        gate.free()
+        assert two.result(30) == 2
+        closing.join(30)
+        function.close()
+    assert function._batcher is None, "the pipeline's end has started none"
+    assert [row.finish for row in rows].count(Finish.CANCELLED) == 1
+    for row in rows:
+        row.check()
+
+
 def test_closing_a_pipeline_waits_for_its_workflows(held):
     made = Pipeline(stage(same) >> stage(held, size=1))
     futures = [made.submit(at) for at in range(3)]

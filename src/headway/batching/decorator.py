@@ -75,6 +75,11 @@ class BatchedFunction(Chainable):
                 instance.__dict__[self._key] = _Own(bound)
             return bound
 
+    def check_thread(self) -> None:
+        """As Batcher.check_thread. Starts no batcher."""
+        if batcher := self._batcher:
+            batcher.check_thread()
+
     def close(self) -> None:
         """Close the batcher. The next call starts another one."""
         with self._lock:

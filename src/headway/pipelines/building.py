@@ -37,7 +37,7 @@ def live_places(program: Program, ears: Ears, closing: ExitStack) -> list[Place]
 
 def streams(place: Place) -> bool:
     """Whether the stage's function yields pieces, and has no result beside them."""
-    return isinstance(place.port, BatcherPort) and place.port.batcher.streams
+    return isinstance(place.port, BatcherPort) and place.port.streams
 
 
 def gives_pieces(program: Program, place: Place) -> bool:
@@ -50,7 +50,6 @@ def _place(stage: Stage, ears: Ears, closing: ExitStack) -> Place:
     work = stage.work
     if isinstance(work, BatchedFunction):
         _check_no_settings(stage, "the decorator has them")
-        work = work.batcher
     elif isinstance(work, Batcher):
         _check_no_settings(stage, "the Batcher has them")
     elif isinstance(work, OfferedAnswers):
@@ -59,13 +58,13 @@ def _place(stage: Stage, ears: Ears, closing: ExitStack) -> Place:
         work = closing.enter_context(Batcher(work, **_settings(stage)))
     else:
         raise SettingError(f"a {type(work).__name__} is no stage of a live pipeline")
-    if stage.lane and stage.lane not in work.settings.lanes:
-        known = ", ".join(work.settings.lanes)
-        raise SettingError(f"stage {work.name!r} has no lane {stage.lane!r}; there are {known}")
-    size = work.settings.size * max(1, work.settings.processes)
-    pace = Pace(size, stage.max_waiting)
-    name = stage.name or work.name.rpartition(".")[2]
-    return Place(name, BatcherPort(work, stage.lane, ears), pace)
+    port = BatcherPort(work, stage.lane, ears)
+    settings = port.settings
+    if stage.lane and stage.lane not in settings.lanes:
+        known = ", ".join(settings.lanes)
+        raise SettingError(f"stage {port.name!r} has no lane {stage.lane!r}; there are {known}")
+    pace = Pace(settings.size * max(1, settings.processes), stage.max_waiting)
+    return Place(stage.name or port.name.rpartition(".")[2], port, pace)
 
 
 def _settings(stage: Stage) -> dict[str, Any]:

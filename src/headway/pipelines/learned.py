@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import pi, sqrt
 
-from headway.batching.settings import BatchSettings
 from headway.errors import SettingError
 from headway.pipelines.course import Place
 from headway.pipelines.graph import Program, Stage
@@ -29,7 +28,7 @@ def _stage(program: Program, at: int, place: Place, places: Sequence[Place]) -> 
         raise SettingError(f"stage {place.name!r} is an LLM: its requests are not calls of a list")
     if not pace.cost.is_known:
         raise SettingError(f"stage {place.name!r} has not been called yet")
-    settings: BatchSettings = port.batcher.settings
+    settings = port.settings
     processes = max(1, settings.processes)
     base, rate = pace.cost.line
     per_item = rate * pace.cells

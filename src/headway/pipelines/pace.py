@@ -43,7 +43,7 @@ class Pace:
         if not self._calls:
             if row is not None and row.is_whole:
                 self.cost.see(1, row.finished - row.first_scheduled)
-        elif step is not None and step.step > self._last:
+        elif step is not None and step.step != self._last:
             self._last = step.step
             self.cost.see(step.tokens + step.waste_tokens, step.nanoseconds)
             self.cells += (step.tokens / step.rows - self.cells) / MEMORY

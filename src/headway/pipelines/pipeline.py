@@ -185,7 +185,7 @@ class Pipeline:
         """Raise SettingError in a thread of a stage, which does nothing while it waits."""
         for place in self._course.places:
             if isinstance(place.port, BatcherPort):
-                place.port.batcher.check_thread()
+                place.port.check_thread()
 
     def _cancel(self, workflow: Workflow) -> None:
         if not workflow.finish:

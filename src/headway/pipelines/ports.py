@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headway.batching.batcher import Batcher
+from headway.batching.decorator import BatchedFunction
 from headway.batching.item import Failure, Item, News, Offer, Piece
 from headway.core.request import Finish
 from headway.pipelines.workflow import Outcome, Work
@@ -18,11 +19,29 @@ class Ears(NamedTuple):
     piece: Callable[[Work, Any], object]  # another piece of the last stage's answer
 
 
-class BatcherPort:
-    """A Batcher as a stage. It may have other callers."""
+class _Ticket(NamedTuple):
+    """An item, and the batcher that has it."""
 
-    def __init__(self, batcher: Batcher, lane: str, ears: Ears) -> None:
-        self.batcher, self._lane, self.ears = batcher, lane, ears
+    batcher: Batcher
+    item: Item
+
+
+class BatcherPort:
+    """A Batcher or a batched function as a stage. It may have other callers."""
+
+    def __init__(self, work: Batcher | BatchedFunction, lane: str, ears: Ears) -> None:
+        self._work, self._lane, self.ears = work, lane, ears
+        batcher = self._batcher
+        self.name, self.streams, self.settings = batcher.name, batcher.streams, batcher.settings
+
+    @property
+    def _batcher(self) -> Batcher:
+        """The batcher that takes items now: a batched function starts another after `close`."""
+        return self._work if isinstance(self._work, Batcher) else self._work.batcher
+
+    def check_thread(self) -> None:
+        """Raise SettingError in the threads of the stage."""
+        self._work.check_thread()
 
     def offer(self, works: Sequence[Work]) -> None:
         offers = [
@@ -35,14 +54,17 @@ class BatcherPort:
             )
             for work in works
         ]
-        for work, item in zip(works, self.batcher.offer(offers, self._lane), strict=True):
-            work.ticket = item
+        batcher = self._batcher
+        for work, item in zip(works, batcher.offer(offers, self._lane), strict=True):
+            work.ticket = _Ticket(batcher, item)
 
     def drop(self, works: Sequence[Work]) -> None:
-        self.batcher.drop([work.ticket for work in works])
+        for work in works:
+            batcher, item = work.ticket
+            batcher.drop([item])
 
     def drain(self) -> float:
-        lanes = self.batcher.load.lanes
+        lanes = self._batcher.load.lanes
         return lanes[self._lane or next(iter(lanes))].drain
 
 
@@ -62,7 +84,7 @@ class _WorkSink:
 
 
 def _outcome(news: News, work: Work) -> Outcome:
-    item: Item = work.ticket
+    item = work.ticket.item
     if not isinstance(news, Failure):
         return Outcome(news.value, row=item.row, step=item.step)
     finish = item.row.finish if item.row else Finish.ERROR
