@@ -20,7 +20,7 @@ import msgpack
 import numpy as np
 import pytest
 import schemathesis
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from headway.cli import main
 from headway.errors import SettingError
@@ -30,7 +30,7 @@ from headway.server.config.sections.keys import digest
 from headway.server.engine.handle import EngineState
 from headway.server.functions import routes
 from headway.server.functions.codecs import JSON as JSON_KIND
-from headway.server.functions.codecs import MSGPACK, NPY, decode, encode
+from headway.server.functions.codecs import MSGPACK, NPY, checked, decode, encode
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, made_target, names_a_function
 from headway.server.functions.watched import WatchedFunction
@@ -603,6 +603,34 @@ def test_an_items_type_is_that_of_the_lists_in_a_union(taken, item):
 
     function.__annotations__ = {"items": taken}
     assert made_target("function", function, {}).schemas[0] == item
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date | None = None
+    kinds: tuple[int, ...] = ()
+    raw: bytes | None = None
+
+
+def test_a_strict_item_is_what_strict_json_allows():
+    def read(body, kind=JSON_KIND):
+        return checked(decode(body, kind), target.item, target.arrays)
+
+    def same(items: list[Strict]):
+        return items
+
+    target = made_target("same", same, {})
+    item = Strict(day=date(2026, 1, 31), kinds=(1, 2))
+    assert read(encode(item, JSON_KIND)) == read(encode(item, MSGPACK), MSGPACK) == item
+    assert read(msgpack.packb({"raw": b"\xff"}), MSGPACK) == Strict(raw=b"\xff")
+    for body, kind, param in (
+        (b'{"kinds": ["1"]}', JSON_KIND, "kinds.0"),
+        (b'{"day": 20}', JSON_KIND, "day"),
+        (msgpack.packb({"raw": b"\xff", "day": 20}), MSGPACK, "day"),
+    ):
+        with pytest.raises(Problem) as refused:
+            read(body, kind)
+        assert (refused.value.param, refused.value.code) == (param, "invalid_item")
 
 
 def test_an_exception_in_a_results_hint_is_no_part_of_its_schema():

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from headway.errors import SettingError, first_line
-from headway.server.protocol.problem import wrong
+from headway.server.protocol.problem import Problem, wrong
 
 JSON, MSGPACK, NPY = "application/json", "application/msgpack", "application/x-npy"
 KINDS = frozenset({JSON, MSGPACK, NPY})
@@ -52,10 +52,19 @@ def checked(value: Any, adapter: TypeAdapter[Any], arrays: bool, at: str = "") -
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        path = ".".join([*([at] if at else []), *map(str, first["loc"])])
-        what = f"'{path}': {first['msg']}" if path else f"the item: {first['msg']}"
-        raise wrong(what, path, "invalid_item") from None
+        try:  # strict types take a date's text, or a tuple's list, as JSON alone
+            return adapter.validate_json(to_json(value, inf_nan_mode="constants"))
+        except ValidationError as of_json:
+            raise _invalid(of_json, at) from None
+        except ValueError:  # of msgpack: an array, or bytes that are no text
+            raise _invalid(error, at) from None
+
+
+def _invalid(error: ValidationError, at: str) -> Problem:
+    first = error.errors(include_url=False, include_context=False)[0]
+    path = ".".join([*([at] if at else []), *map(str, first["loc"])])
+    what = f"'{path}': {first['msg']}" if path else f"the item: {first['msg']}"
+    return wrong(what, path, "invalid_item")
 
 
 def encode(value: Any, kind: str) -> bytes:
