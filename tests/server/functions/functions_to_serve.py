@@ -12,7 +12,14 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import headway
-from headway.errors import SettingError
+from headway.core.request import NEVER
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    PromptError,
+    RefusedError,
+    SettingError,
+)
 
 HELD = threading.Semaphore(0)
 CALLED = threading.Event()
@@ -108,8 +115,22 @@ def leave(items):
     return items
 
 
+OWN = {
+    "setting": SettingError("the function's own mistake"),
+    "refused": RefusedError("the line of another function is full", NEVER),
+    "late": DeadlineError("another function took too long"),
+    "down": EngineDownError("another function was closed"),
+    "item": PromptError("no such page"),
+}
+
+
 def misused(items):
-    raise SettingError("the function's own mistake")
+    return [OWN[each] for each in items]
+
+
+def misused_stream(items):
+    yield items
+    raise OWN[items[0]]
 
 
 def stop(items):

@@ -521,11 +521,19 @@ def test_a_function_that_exits_fails_its_item_alone():
         assert post(url, "stay") == "stay"
 
 
-def test_a_functions_own_mistake_with_headway_is_not_its_clients():
+def test_a_functions_own_errors_of_headway_are_not_its_clients():
     with serving("misused") as (url, _):
-        error = post(url, 1, 500)
-        assert error["code"] == "function_error"
-        assert error["message"] == "misused failed: SettingError: the function's own mistake"
+        for kind in ("setting", "refused", "late", "down"):
+            own, error = functions_to_serve.OWN[kind], post(url, kind, 500)
+            assert error["code"] == "function_error"
+            assert error["message"] == f"misused failed: {type(own).__name__}: {own}"
+            assert post(f"{url}/batch", [kind])["results"][0]["error"] == error
+        assert post(url, "item", 400)["code"] == "invalid_item"
+        metrics = httpx2.get(re.sub("/v1/.*", "/metrics", url), timeout=60).text
+        assert 'headway_function_refused_total{function="misused"} 0.0' in metrics
+    with serving("misused_stream") as (url, _):
+        told = httpx2.post(url, content=b'"refused"', headers=JSON, timeout=60).text
+        assert "misused_stream failed: RefusedError: the line of another" in told
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

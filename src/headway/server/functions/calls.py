@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from headway.batching.batcher import Batcher
+from headway.core.request import Finish
 from headway.errors import (
     DeadlineError,
     EngineDownError,
@@ -17,7 +18,12 @@ from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import JSON, MSGPACK, NPY, checked, decode, encode
-from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccounts, Staged
+from headway.server.functions.ledger.item_accounts import (
+    ItemAccount,
+    ItemAccounts,
+    PlainAccount,
+    Staged,
+)
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
@@ -68,7 +74,7 @@ class FunctionCalls:
         Raises Problem."""
         target, value = self.target, decode(ask.body, ask.kind)
         if not ask.most:
-            account = accounts.add() if accounts else None
+            account = _account(accounts)
             result = await self._call(self._item(value), ask.wishes, account)
             return self._encoded(result, ask.accept)
         if not isinstance(value, list):
@@ -90,7 +96,7 @@ class FunctionCalls:
         """The pieces of an item as server-sent events, without [DONE]. Raises Problem, also after
         some of them."""
         item, (lane, deadline) = self._item(decode(ask.body, ask.kind)), ask.wishes
-        account = accounts.add() if accounts else None
+        account = _account(accounts)
         pieces = self.batcher.astream(item, lane=lane, deadline=deadline, account=account)
         try:
             async with aclosing(pieces):
@@ -105,7 +111,7 @@ class FunctionCalls:
     def _item(self, value: Any) -> Any:
         return checked(value, self.target.item, self.target.arrays)
 
-    async def _call(self, item: Any, wishes: Wishes, account: ItemAccount | None) -> Any:
+    async def _call(self, item: Any, wishes: Wishes, account: "AnyAccount") -> Any:
         """The item's result. Raises Problem."""
         lane, deadline = wishes
         try:
@@ -132,7 +138,7 @@ class FunctionCalls:
 
         async def call(item: Any) -> _Called:
             async with room:
-                account = accounts.add() if accounts else None
+                account = _account(accounts)
                 try:
                     left = _left(wishes, clock.now() - begun)
                     return _Called(await self._call(item, left, account), account)
@@ -155,18 +161,25 @@ class FunctionCalls:
         try:
             self._encoded(called.entry, kind)
         except Problem as problem:
-            if called.account:
-                called.account.code = problem.code
+            called.account.code = problem.code
             return problem.body
         return called.entry
 
-    def _problem(self, error: Exception, lane: str, account: ItemAccount | None) -> Problem:
+    def _problem(self, error: Exception, lane: str, account: "AnyAccount") -> Problem:
         """The Problem to answer an error with; the item's account gets its code. lane: as the item
         named it; may be empty."""
-        problem = self._problem_of(error, lane)
-        if account:
-            account.code = problem.code
+        is_own = account.row is not None and account.row.finish is Finish.ERROR
+        problem = self._own_problem(error) if is_own else self._problem_of(error, lane)
+        account.code = problem.code
         return problem
+
+    def _own_problem(self, error: Exception) -> Problem:
+        """The Problem of an error that the function raised, also if it is one of headway's: a line
+        or a deadline of its own is not the client's."""
+        if isinstance(error, Problem | PromptError):
+            return self._problem_of(error, "")
+        what = f"{type(error).__name__}: {first_line(error)}"
+        return Problem(500, f"{self.target.name} failed: {what}", code="function_error")
 
     def _problem_of(self, error: Exception, lane: str) -> Problem:
         match error:
@@ -183,15 +196,22 @@ class FunctionCalls:
                 return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
             case PromptError():
                 return wrong(str(error), code="invalid_item")
-        what = f"{type(error).__name__}: {first_line(error)}"
-        return Problem(500, f"{self.target.name} failed: {what}", code="function_error")
+        return self._own_problem(error)
+
+
+AnyAccount = ItemAccount | PlainAccount
+
+
+def _account(accounts: ItemAccounts | None) -> AnyAccount:
+    """The account of one more item. accounts: None if no ledger is kept."""
+    return accounts.add() if accounts else PlainAccount()
 
 
 class _Called(NamedTuple):
     """An item of a list that was called."""
 
     value: Any  # its result, or the Problem that it has instead
-    account: ItemAccount | None
+    account: AnyAccount
 
     @property
     def entry(self) -> Any:

@@ -82,6 +82,22 @@ class ItemAccounts:
         return self._staged.of(row)
 
 
+class PlainAccount:
+    """The account of one item (live.account.Account), where no ledger is kept."""
+
+    __slots__ = ("code", "row")
+
+    def __init__(self) -> None:
+        self.code = ""  # of its error; empty: it has none
+        self.row: RequestRow | None = None
+
+    def begun(self) -> None:
+        pass
+
+    def settled(self, row: RequestRow | None) -> None:
+        self.row = row
+
+
 class ItemAccount:
     """The account of one item (live.account.Account)."""
 
