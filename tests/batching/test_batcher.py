@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gc
 import logging
 import os
 import pickle
@@ -1118,6 +1119,37 @@ def test_an_async_generator_that_was_cancelled_between_two_pieces_is_closed(ends
         pieces.close()
         assert closed == [True]
         assert list(pieces) == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_async_generator_that_is_cancelled_just_after_a_piece_loses_none(ends, caplog):
+    async def function():
+        loop, task, turn = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+
+        def cancel_after_the_piece():
+            turn.set()
+            loop.call_soon(task.cancel)
+
+        loop.call_soon(cancel_after_the_piece)
+        await turn.wait()
+        try:
+            yield 1
+        except asyncio.CancelledError:
+            if ends:
+                raise
+            yield 2
+
+    with asyncio.Runner() as runner:
+        pieces = AsyncPieces(function(), runner.get_loop())
+        assert next(pieces) == 1
+        if ends:
+            with pytest.raises(asyncio.CancelledError):
+                next(pieces)
+        assert list(pieces) == ([] if ends else [2])
+        pieces.close()
+    del pieces
+    gc.collect()
+    assert caplog.messages == [], "no error of a task was missed"
 
 
 def test_a_plain_function_has_no_stream():

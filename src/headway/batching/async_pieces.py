@@ -1,6 +1,7 @@
 """AsyncPieces: what an async generator yields, for a thread."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -15,23 +16,27 @@ class AsyncPieces(Iterator[Any]):
     def __init__(self, generator: AsyncGenerator[Any], loop: asyncio.AbstractEventLoop) -> None:
         self._generator, self._loop = generator, loop
         self._task: asyncio.Task[None] | None = None  # none before the first piece is wanted
-        self._told: asyncio.Future[Any] = loop.create_future()  # the next piece; None at the end
-        self._error: BaseException | None = None  # what ended the generator
+        # The next piece, or what ended the generator. Two, if it was cancelled before the thread
+        # had the first of them.
+        self._news: deque[tuple[Any, BaseException | None]] = deque()
+        self._told: asyncio.Future[None] = loop.create_future()  # there are news
         self._wanted: asyncio.Future[None] = loop.create_future()  # the thread waits again
         self._closes = False
 
     def __next__(self) -> Any:
         if self._task is None:
             self._task = self._loop.create_task(self._run())
-        elif self._task.done():
+        if not self._news:
+            if self._task.done():
+                raise StopIteration
+            self._told = self._loop.create_future()
+            self._go_on()
+            self._loop.run_until_complete(self._told)
+        piece, error = self._news.popleft()
+        if isinstance(error, StopAsyncIteration):
             raise StopIteration
-        self._told = self._loop.create_future()
-        self._go_on()
-        piece = self._loop.run_until_complete(self._told)
-        if isinstance(self._error, StopAsyncIteration):
-            raise StopIteration
-        if self._error is not None:
-            raise self._error
+        if error is not None:
+            raise error
         return piece
 
     def close(self) -> None:
@@ -45,17 +50,21 @@ class AsyncPieces(Iterator[Any]):
         if not self._wanted.done():  # else the task was cancelled while nobody waited for a piece
             self._wanted.set_result(None)
 
+    def _tell(self, piece: Any, error: BaseException | None = None) -> None:
+        self._news.append((piece, error))
+        if not self._told.done():
+            self._told.set_result(None)
+
     async def _run(self) -> None:
         try:
             piece = await anext(self._generator)
             while not self._closes:
                 self._wanted = self._loop.create_future()
-                self._told.set_result(piece)
+                self._tell(piece)
                 piece = await self._next()
         except BaseException as error:  # even one that would end the loop: the thread raises it
             if not self._closes:
-                self._error = error
-                self._told.set_result(None)
+                self._tell(None, error)
             elif not isinstance(error, StopAsyncIteration):
                 raise
         finally:
