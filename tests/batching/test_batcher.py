@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
 from collections import Counter, UserDict
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -1229,6 +1230,28 @@ def test_a_generator_is_closed_when_its_last_item_has_ended(leaves):
             stream.close()
         assert closed.wait(30)
     assert len(set(threads)) == 1, "it is closed where it ran"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_idle_batcher_keeps_nothing_of_its_last_stream(leaves):
+    def function(items):
+        yield items
+        yield [None for _ in items]
+
+    class Item:
+        pass
+
+    item, gone = Item(), threading.Event()
+    weakref.finalize(item, gone.set)
+    with headway.Batcher(function) as batcher:
+        stream = batcher.stream(item)
+        assert next(stream) is item
+        if leaves:
+            stream.close()
+        else:
+            assert list(stream) == [None]
+        del item, stream
+        assert gone.wait(30)
 
 
 def test_a_generator_whose_cleanup_raises_does_not_affect_the_next_call(caplog):

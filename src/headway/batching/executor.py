@@ -211,7 +211,8 @@ class FunctionExecutor(Executor):
         return Output(tuple(tokens), errors=_errors([item for _, item in places]))
 
     def _close_stream(self) -> None:
-        stream, self._stream = self._stream, iter(())
+        """Close the generator, if there is one, and keep nothing of its items."""
+        stream, self._stream, self._places = self._stream, iter(()), {}
         try:
             if close := getattr(stream, "close", None):
                 close()
