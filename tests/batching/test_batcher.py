@@ -1438,6 +1438,9 @@ class Kept:
     def scaled(self, items):
         return [self.factor * item for item in items]
 
+    def doubled(self, items):
+        return doubled(items)
+
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
 def test_an_instance_is_copied_and_pickled_without_its_batcher(again):
@@ -1449,6 +1452,30 @@ def test_an_instance_is_copied_and_pickled_without_its_batcher(again):
     assert one.scaled.batcher is not two.scaled.batcher
     one.scaled.close()
     two.scaled.close()
+
+
+@headway.batch
+def tripled(items):
+    return [3 * item for item in items]
+
+
+class Doubling:
+    def __call__(self, items):
+        return doubled(items)
+
+
+def test_a_decorated_function_is_pickled_without_its_batcher():
+    def again(each):
+        return pickle.loads(pickle.dumps(each))
+
+    one = Kept(2)
+    assert (tripled(5), one.scaled(5)) == (15, 10)
+    assert again(tripled) is tripled is copy.deepcopy(tripled)
+    others = again(one.scaled), again(headway.batch(Doubling())), again(headway.batch(one.doubled))
+    assert [other(5) for other in others] == [10, 10, 10]
+    assert others[0] is others[0].function.__self__.scaled is not one.scaled
+    for each in (tripled, one.scaled, *others):
+        each.close()
 
 
 def test_invalid_uses_of_batch_and_batcher_are_refused_at_once():

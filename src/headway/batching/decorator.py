@@ -75,6 +75,16 @@ class BatchedFunction(Chainable):
                 instance.__dict__[self._key] = _Own(bound)
             return bound
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle by the name, as a function is pickled; a method with its instance. The batcher
+        stays here: a process that reads the pickle starts its own with the first call."""
+        instance, name = getattr(self.function, "__self__", None), getattr(self, "__name__", "")
+        if instance is None and name:
+            return str(getattr(self, "__qualname__", name))
+        if getattr(instance, name, None) is self:
+            return getattr, (instance, name)
+        return BatchedFunction, (self.function, self.settings)
+
     def check_thread(self) -> None:
         """As Batcher.check_thread. Starts no batcher."""
         if batcher := self._batcher:
