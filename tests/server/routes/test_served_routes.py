@@ -32,7 +32,7 @@ from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import logger
 from headway.server.protocol.problem import Problem
-from tests.server.running_server import Permitted, fake, tokenizer, until
+from tests.server.running_server import Permitted, fake, hopeless, tokenizer, until
 from tests.server.running_server import serving as running
 
 TWO = [{"name": "small"}, {"name": "large"}]
@@ -154,6 +154,30 @@ def test_the_access_logs_time_to_the_first_token_counts_from_the_requests_arriva
             ((row,), (line,)) = service.routes.decisions.rows["up"], lines
             rejected, _ = row.attempts
             assert line["ttft_ms"] + 0.05 >= rejected.span / 1e6 > 0, "not from the second attempt"
+
+    asyncio.run(main())
+
+
+def test_a_routes_promise_counts_from_the_requests_arrival():
+    lines = []
+
+    def around(app):
+        return AccessLog(app, logger("info", lines.append))
+
+    async def main():
+        models = [TWO[0], TWO[1] | {"engine": {"cost": "cost.json"}}]
+        async with serving((fake, hopeless), models=models, around=around) as (client, service):
+            answer = await ask(client, "up")
+            await holds(lambda: service.routes.decisions.rows["up"])
+            ((row,), (line,)) = service.routes.decisions.rows["up"], lines
+            rejected, _ = row.attempts
+            id = answer.json()["id"]
+            (choice,) = (await client.get(f"/v1/requests/{id}")).json()["choices"]
+            for name, own in (("first", "first"), ("done", "end")):
+                before = line[f"eta_{name}_ms"] - choice["promised_ms"][own]
+                assert before + 0.1 >= rejected.span / 1e6 > 0.2, "not from the second attempt"
+                shown = f"{name}={line[f'eta_{name}_ms']:.0f}"
+                assert shown in answer.headers["x-headway-eta-ms"]
 
     asyncio.run(main())
 

@@ -72,7 +72,7 @@ class Call:
         self.problem: Problem | None = None
         self.done = False
         self.relegated = False  # whether one of its requests was
-        self.eta = Eta(self.arrived)
+        self.eta = Eta(self.arrived, routed.before)
         self.charged = 0  # tokens that its key was charged
         self.entered_at = 0  # when it entered its lane, nanoseconds
         self.told: dict[str, str] = {}  # further headers of its answer

@@ -28,6 +28,7 @@ class Routed:
     read_at: int = 0  # when the body had been read, nanoseconds
     route: str = ""  # for a route's attempt: the route that was asked
     reason: str = ""  # for a route's attempt: why this model was chosen
+    before: int = 0  # for a route's attempt: nanoseconds from the request's arrival to its own
 
     @property
     def tenant(self) -> Tenant:

@@ -106,7 +106,7 @@ def _learned(record: AccessRecord, began: int) -> dict[str, object]:
         values["answer"] = call.id
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         firsts = [row.first_token for row in call.rows.values() if row.first_token != NEVER]
-        values |= {f"eta_{name}_ms": value for name, value in call.eta.ms.items()}
+        values |= {f"eta_{name}_ms": value for name, value in call.eta.told.items()}
         if call.relegated:
             values["relegated"] = True
         if firsts:

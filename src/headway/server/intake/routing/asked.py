@@ -58,6 +58,7 @@ class Asked:
             served=served,
             route=whole.model,
             reason=request.reason,
+            before=now - whole.arrival.at,
             labels=self._labels(),
             read_at=now,
         )
