@@ -196,6 +196,16 @@ def test_a_value_that_would_control_the_terminal_is_escaped(tenants):
     assert r"a\x9b31m\n\x1b[2J" in text
 
 
+def test_a_result_that_is_too_wide_for_the_screen_has_a_line_for_each_column(tenants):
+    text = run("ledger", "query", "SELECT * FROM requests", "--ledger", tenants).stdout
+    lines = [[each.strip() for each in line.split("│")] for line in text.splitlines()]
+    assert [line for line in lines if line[0].startswith("row")] == [["row 1"], ["row 2"]]
+    assert ["", "tenant", "[red]bell", ""] in lines and ["", "tenant", "acme", ""] in lines
+    long = "sum(output_tokens) + sum(fresh_tokens) + sum(cached_tokens) + sum(discarded_tokens)"
+    text = run("ledger", "query", f"SELECT {long}, 7.25 FROM requests", "--ledger", tenants).stdout
+    assert "row 1" not in text and "7.25" in text
+
+
 def test_a_text_is_never_null_and_a_number_that_is_unknown_is(tenants):
     """Not even a text that stands for NULL elsewhere, nor an empty one."""
     sql = "SELECT DISTINCT request_id, code, ttft_ns IS NULL AS unknown FROM requests"

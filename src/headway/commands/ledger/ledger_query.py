@@ -16,7 +16,8 @@ from headway.store.ledger.check import problems_of
 from headway.store.ledger.reading import LedgerReader, files_of
 
 PARQUET = b"PAR1"  # how each such file begins
-SHOWN = 200  # rows that are printed as a table
+SHOWN = 200  # rows that are printed
+NAME = 12  # characters of a column's name for which there must be room; longer names wrap
 
 
 def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
@@ -29,16 +30,35 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
             found = _finite(dict(zip(columns, row, strict=True)))
             print(json.dumps(found, default=str, allow_nan=False))
         return 0
-    table = Table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for row in rows[:SHOWN]:
-        # Callers chose some of the values, such as a request's own id.
-        table.add_row(*["" if each is None else printable(str(each)) for each in row])
-    console.print(table)
+    # Callers chose some of the values, such as a request's own id.
+    shown = [["" if each is None else printable(str(each)) for each in row] for row in rows[:SHOWN]]
+    for table in _tables(columns, shown, console.width):
+        console.print(table)
     if len(rows) > SHOWN:
         console.print(f"{len(rows) - SHOWN} more rows: --json prints all of them")
     return 0
+
+
+def _tables(columns: list[str], rows: list[list[str]], width: int) -> list[Table]:
+    """The rows as one table; or each as a table of its own, a column on each line, if the columns
+    do not fit side by side."""
+    if rows and 1 + sum([min(len(name), NAME) + 3 for name in columns]) > width:
+        return [_pairs(f"row {number}", columns, row) for number, row in enumerate(rows, 1)]
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return [table]
+
+
+def _pairs(title: str, names: list[str], values: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in zip(names, values, strict=True):
+        table.add_row(name, value)
+    return table
 
 
 def _finite(value: Any) -> Any:
