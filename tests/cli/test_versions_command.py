@@ -41,7 +41,8 @@ def test_a_version_is_proposed_shown_promoted_and_rolled_back(tmp_path, monkeypa
         assert CliRunner().invoke(app, listed).exit_code == 0
         assert "only looking" in say("rollback", "2", "--why", "only looking")
         assert "95 % at any time" in say("show", "2")
-        say("start", "2", "--alpha", "0.2")
+        started = json.loads(say("start", "2", "--alpha", "0.2", "--settle", "90s", "--json"))
+        assert started["events"][-1]["details"]["plan"]["settle"] == 90 * 10**9
         assert "80 % at any time" in say("rollback", "2")
         assert "Version 2: promoted" in say("promote", "2")
         assert "Version 2: rolled back" in say("rollback", "2")

@@ -16,6 +16,12 @@ Url = Annotated[
 ]
 Number = Annotated[int, typer.Argument(help="The version's number.")]
 Model = Annotated[str, typer.Option(metavar="NAME", help="Of several models. Default: the first.")]
+Settle = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="For the requests of a slice to end, before it is judged. Default: 1m."
+    ),
+]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the version.")]
 LOCAL = "http://127.0.0.1:8000"
 KEY = "HEADWAY_ADMIN_KEY"
@@ -126,6 +132,7 @@ def start(
     longest: Annotated[
         str, typer.Option(metavar="TIME", help="Then the trial ends. Default: 30m.")
     ] = "",
+    settle: Settle = "",
     alpha: Annotated[
         float, typer.Option(help="Probability of a false rollback, of all guardrails together.")
     ] = 0.05,
@@ -158,7 +165,8 @@ def start(
 
     Example: headway versions start 2 --longest 20m
     """
-    given = {"slice": slice, "wash_out": wash_out, "longest": longest, "sticky": sticky}
+    given = {"slice": slice, "wash_out": wash_out, "longest": longest, "settle": settle}
+    given["sticky"] = sticky
     body: dict[str, Any] = {name: value for name, value in given.items() if value}
     body |= {"alpha": alpha, "promote_if_better": promote_if_better}
     if share is not None:
