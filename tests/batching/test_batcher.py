@@ -682,7 +682,18 @@ def test_a_padding_that_raises_fails_its_item_alone(caplog, items, on_error):
     }
 
 
-@pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9])
+def test_a_cost_may_be_one_of_numpys_whole_numbers():
+    rows = []
+
+    def kept(steps, items):
+        rows.extend(items)
+
+    with headway.Batcher(doubled, cost=lambda item: np.int64(3), rows=kept) as batcher:
+        assert batcher.call(4) == 8
+    assert [(row.prompt, type(row.prompt)) for row in rows] == [(3, int)]
+
+
+@pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9, np.int64(0), np.float64(2)])
 def test_an_invalid_cost_is_refused(cost):
     with (
         headway.Batcher(doubled, cost=lambda item: cost) as batcher,

@@ -66,12 +66,16 @@ class BatchSettings:
                 raise SettingError(f"{name}: {seconds} is no time that an item could wait")
 
     def cost_of(self, item: Any) -> int:
-        """The cost of an item. PromptError if it is not an int from 1 to MOST."""
+        """The cost of an item. PromptError if it is no whole number from 1 to MOST."""
         if self.cost is None:
             return 1
-        cost = self.cost(item)
-        if not isinstance(cost, int) or not 1 <= cost <= MOST:
-            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
+        given = self.cost(item)
+        try:
+            cost = int(index(given))  # of numpy's kinds, too: an array's size may be one
+        except TypeError:
+            cost = 0
+        if not 1 <= cost <= MOST:
+            raise PromptError(f"an item costs {given!r}, not a whole number from 1 to {MOST:,}")
         return cost
 
     def for_engine(self, *, streams: bool = False) -> Settings:
