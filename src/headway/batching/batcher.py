@@ -51,7 +51,7 @@ class Batcher(Chainable):
     rows: called after each call, in the engine's thread, with the ledger's rows of the calls and of
     the items that ended. staged: called before it with where the time of these items went
     (RequestStages). What either of them raises is logged.
-    settings: fields of BatchSettings.
+    settings: fields of headway.batching.BatchSettings.
 
     A context manager. The function runs in its own thread, never twice at once.
     Raises SettingError.

@@ -114,7 +114,11 @@ def batch(function: Function, /) -> BatchedFunction: ...
 @overload
 def batch(**settings: Any) -> Callable[[Function], BatchedFunction]: ...
 def batch(function: Function | None = None, /, **settings: Any) -> Any:
-    """Decorate a function of a list. settings: fields of BatchSettings. Raises SettingError."""
+    """Decorate a function of a list: each caller passes one item and gets its result, and items of
+    many callers are called together (BatchedFunction).
+
+    settings: fields of headway.batching.BatchSettings, such as size=32. Raises SettingError.
+    """
     if function is not None:
         return BatchedFunction(function, settings)
     return functools.partial(BatchedFunction, settings=settings)

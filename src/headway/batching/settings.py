@@ -20,27 +20,36 @@ BISECT, TOGETHER = "bisect", "together"
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """Settings of a Batcher. Times are in seconds."""
+    """Settings of a Batcher. Times are in seconds.
 
-    size: int = 32  # most items in a call (to 1,000,000); with processes, in each one's share
-    window: float = 0.0  # how long an item may wait for others; 0: a call starts when none runs
-    windows: Mapping[str, float] = field(default_factory=dict)  # the same, by lane
-    # Each lane's budget: how long after its submission an item should have its result. None: no
-    # budget. A Lane object may be given instead, for example to set a priority. An item that is
-    # in no call within its budget's `queue` is dropped (DeadlineError).
+    size: most items in a call (to 1,000,000); with processes, in each one's share.
+    window: how long an item may wait for others; 0: a call starts when none runs. windows: the
+    same, by lane.
+    lanes: each lane's budget: how long after its submission an item should have its result; None:
+    no budget. A Lane object may be given instead, for example to set a priority. An item that is in
+    no call within its budget's `queue` is dropped (DeadlineError).
+    max_waiting: items per lane; one more is refused. A Lane object has its own bound.
+    cost: of an item, such as its tokens: from 1 to 1,000,000, or it is refused; None: each costs 1.
+    max_cost: of a call; an item alone may exceed it. 0: no limit.
+    buckets: a call holds only items of one bucket, padded to the bucket's cost. Items that cost
+    more than the last bucket are padded to the longest item of their call. pad: returns an item
+    padded to this cost.
+    on_error: what happens when a call raises. bisect: the call is repeated in halves until the
+    failing items are found, so the function may see an item again. together: all of its items fail.
+    processes: how many share each call; 0: it runs in a thread of this process.
+    """
+
+    size: int = 32
+    window: float = 0.0
+    windows: Mapping[str, float] = field(default_factory=dict)
     lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
-    max_waiting: int = 1_000  # items per lane; one more is refused. A Lane object has its own bound
-    # Of an item, such as its tokens: from 1 to 1,000,000, or it is refused. None: each costs 1.
+    max_waiting: int = 1_000
     cost: Callable[[Any], int] | None = None
-    max_cost: int = 0  # of a call; an item alone may exceed it. 0: no limit
-    # A call holds only items of one bucket, padded to the bucket's cost. Items that cost more than
-    # the last bucket are padded to the longest item of their call.
+    max_cost: int = 0
     buckets: tuple[int, ...] = ()
-    pad: Callable[[Any, int], Any] | None = None  # returns the item padded to this cost
-    # What happens when a call raises. bisect: the call is repeated in halves until the failing
-    # items are found, so the function may see an item again. together: all of its items fail.
+    pad: Callable[[Any, int], Any] | None = None
     on_error: str = BISECT
-    processes: int = 0  # how many share each call; 0: it runs in a thread of this process
+    processes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("size", "processes", "max_waiting"):

@@ -18,7 +18,7 @@ FAILED = Finish.ERROR, Finish.UNSATISFIABLE, Finish.REFUSED, Finish.CANCELLED, F
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The new part of an answer."""
+    """The new part of an answer. finish: how the answer ended; empty: it goes on."""
 
     text: str
     tokens: tuple[int, ...]
@@ -27,17 +27,22 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer and its ledger row; if it failed, the text until then and the error."""
+    """A finished answer and its ledger row; if it failed, the text until then and the error.
+
+    tokens: generated ids, with the final stop token, which `text` leaves out. row: of the ledger:
+    times in nanoseconds, tokens, cached tokens. choice: the number of this choice among the n, from
+    0. error: why the request failed; None: it did not.
+    """
 
     text: str
-    tokens: tuple[int, ...]  # generated ids, with the final stop token, which `text` leaves out
+    tokens: tuple[int, ...]
     finish: Finish
     prompt: tuple[int, ...]
-    row: RequestRow  # of the ledger: times in nanoseconds, tokens, cached tokens
-    choice: int = 0  # the number of this choice among the n, from 0
+    row: RequestRow
+    choice: int = 0
     logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
     prompt_logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
-    error: HeadwayError | None = None  # why the request failed; None: it did not
+    error: HeadwayError | None = None
 
 
 class Answer:

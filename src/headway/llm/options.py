@@ -25,34 +25,47 @@ FLOATS = (
 class Options:
     """How a caller wants a prompt to be answered: length, sampling, where to stop, what to return.
 
+    max_tokens: None: 256, or the rest of the context if that is less. expected_tokens: the caller's
+    estimate, for policies that look ahead; 0: unknown.
+    temperature: 0: always the likeliest token. seed: None: drawn from the LLM's own seed.
+    stop: the text ends before the first of these that is found after min_tokens. stop_tokens: in
+    addition to the model's own. ignore_eos: the model's own do not end the answer.
+    logit_bias: by token id. bad_words: never generated, with or without a leading space.
+    n: answers to the prompt, which is computed once. truncate: keep only this many of the prompt's
+    last tokens; 0: all. echo: the text begins with the prompt.
+    logprobs: -1: none; k: of each token and of the k likeliest. prompt_logprobs: the same for the
+    prompt's tokens, from the second on.
+    grammar: the answer must match it. adapter: the name of the LoRA adapter that answers; empty:
+    the model alone.
+
     These are the caller's terms (text, stop strings, several answers). `sampling` turns them into
     core.sampling.Sampling, which holds what the executor needs for one sequence. Fields of the same
     name have the same meaning.
     """
 
-    max_tokens: int | None = None  # None: 256, or the rest of the context if that is less
+    max_tokens: int | None = None
     min_tokens: int = 0
-    expected_tokens: int = 0  # the caller's estimate; 0: unknown. For policies that look ahead
-    temperature: float = 0.0  # 0: greedy
+    expected_tokens: int = 0
+    temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    seed: int | None = None  # None: drawn from the LLM's own seed
-    stop: str | tuple[str, ...] = ()  # text ends before the first one found after min_tokens
-    stop_tokens: frozenset[int] = frozenset()  # in addition to the model's own
-    ignore_eos: bool = False  # the model's own stop tokens do not end the answer
+    seed: int | None = None
+    stop: str | tuple[str, ...] = ()
+    stop_tokens: frozenset[int] = frozenset()
+    ignore_eos: bool = False
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id
-    bad_words: str | tuple[str, ...] = ()  # never generated, with or without a leading space
-    n: int = 1  # answers to the prompt, which is computed once
-    truncate: int = 0  # keep only this many of the prompt's last tokens; 0: all
-    echo: bool = False  # the text begins with the prompt
-    logprobs: int = -1  # -1: none; n: of each token and of the n most likely tokens
-    prompt_logprobs: int = -1  # the same for the prompt's tokens, from the second on
-    grammar: Grammar = Grammar()  # the answer must match it
-    adapter: str = ""  # the name of the LoRA adapter that answers; empty: the model alone
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: str | tuple[str, ...] = ()
+    n: int = 1
+    truncate: int = 0
+    echo: bool = False
+    logprobs: int = -1
+    prompt_logprobs: int = -1
+    grammar: Grammar = Grammar()
+    adapter: str = ""
 
     def sampling(
         self,

@@ -50,7 +50,7 @@ def stage(
     work: a function of a list, as `headway.batch` takes it; a Batcher or a batched function, which
     may have other callers; or an LLM, whose items are prompts. lane: of the batcher.
     max_waiting: items that may wait here before new workflows are refused.
-    settings: for a function, the fields of BatchSettings; for an LLM, `options`.
+    settings: for a function, fields of headway.batching.BatchSettings; for an LLM, `options`.
 
     Raises SettingError.
     """
