@@ -1062,7 +1062,10 @@ def test_secrets_of_jobs_are_shown_to_nobody():
         ({"webhooks": [{"url": "https://x*", "secret": SECRET}]}, "before the \\* comes a /"),
         ({"webhooks": [{"url": "https://x/", "secret": "whsec_x"}]}, "a secret is whsec_"),
         ({"webhooks": [{"url": "https://x/", "secret": "whsec_YWJj"}]}, "this one has 3"),
-        ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": ["end"]}]}, "no event"),
+        (
+            {"webhooks": [{"url": "https://x/", "secret": SECRET, "events": ["end"]}]},
+            "event .end.; there are batch",
+        ),
         ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": []}]}, "names none"),
         (
             {"webhooks": [HOOK, HOOK]},

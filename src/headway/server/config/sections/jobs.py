@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
-from headway.errors import SettingError, first_line
+from headway.errors import SettingError, did_you_mean, first_line
 from headway.server.config.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Section, SettingAtError, Some
 from headway.store.shown_url import without_password
@@ -75,7 +75,9 @@ class WebhookSettings(Section):
 
     def check(self) -> None:
         if strange := set(self.events) - EVENTS:
-            raise SettingAtError(("events",), f"there is no event {sorted(strange)[0]!r}")
+            name = sorted(strange)[0]
+            near = did_you_mean(name, sorted(EVENTS))
+            raise SettingAtError(("events",), f"there is no event {name!r}{near}")
         try:
             parts = urlsplit(self.url.removesuffix(ANY))
             host, port = parts.hostname, parts.port
