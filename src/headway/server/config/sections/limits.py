@@ -38,8 +38,8 @@ class LimitSettings(Section):
     call_time: Annotated[
         Limit,
         Field(
-            description="Time for a call that is in no lane, such as /tokenize or /metrics; "
-            "then it gets 408."
+            description="Time for a call of a function, or one that is in no lane, such as "
+            "/tokenize or /metrics, until its answer begins; then it gets 408."
         ),
     ] = 30 * SECOND
     prompts: Annotated[Count, Field(description="Prompts of one /v1/completions call.")] = 128
