@@ -257,6 +257,7 @@ def test_tensors_stay_in_the_executor():
 
 
 def test_the_package_exports_its_public_names():
+    assert set(headway.__all__) <= set(dir(headway)), "completion finds them"
     assert [name for name in headway.__all__ if getattr(headway, name).__name__ == name]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = headway.nothing

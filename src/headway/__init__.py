@@ -47,6 +47,10 @@ _HOME = {  # where each name lives
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
