@@ -1,5 +1,9 @@
 """headway: serve models under a latency budget per endpoint, and measure what batching costs.
 
+LLM, Options, Completion, Delta: a model in your process. batch, Batcher, DONE: any function, its
+calls batched. Pipeline, stage, each: functions and models in a row. headway.routing: which of
+several models or functions answers. HeadwayError: the base of headway's errors (headway.errors).
+
 Each name is imported on first use, so `headway.core` needs only the standard library.
 """
 
