@@ -1,38 +1,35 @@
 """RemoteTarget: a model behind an OpenAI-compatible API, at any URL."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from headway.core.request import NEVER
-from headway.errors import (
-    DeadlineError,
-    EngineDownError,
-    EngineError,
-    HeadwayError,
-    PromptError,
-    RefusedError,
-    SettingError,
-)
+from headway.errors import DeadlineError, EngineDownError, EngineError, SettingError, first_line
 from headway.llm.answer import Delta
 from headway.routing.attempts import loop_now
 from headway.routing.bill import Bill
 from headway.routing.price import DEVICE_TIME, Price
 from headway.routing.request import RouteAnswer, RouteRequest
 from headway.routing.targets.learned import Learned
-from headway.routing.targets.remote_body import answer_of, body_of, count_of, is_chat, piece_of
+from headway.routing.targets.remote_body import (
+    answer_of,
+    body_of,
+    count_of,
+    encoded,
+    is_chat,
+    piece_of,
+)
+from headway.routing.targets.remote_reading import body_of_answer, lines, parsed, problem
 from headway.routing.targets.target import Estimate, TargetLoad
 
 if TYPE_CHECKING:
     from httpx2 import Response
 
-CALLERS_FAULT = 400, 413, 422  # statuses
-TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold the prompt
-LATE, REFUSED = (408, 504), (429, 503)
 DATA, DONE = "data:", "[DONE]"
 CONNECT = 5.0  # seconds to open a connection
 SOON = 1_000_000  # nanoseconds: the least time left that is sent for a due time already past
-SHOWN = 300  # characters of a server's message
+SECRET, HIDDEN = 8, "[the key]"  # characters of a key that is hidden in messages, and instead of it
 
 
 class RemoteTarget:
@@ -59,15 +56,28 @@ class RemoteTarget:
         price: Price = DEVICE_TIME,
     ) -> None:
         try:
-            from httpx2 import AsyncClient, Timeout
+            from httpx2 import AsyncClient, InvalidURL, Limits, Timeout
         except ImportError as error:
             raise SettingError("remote targets need httpx2: pip install httpx2") from error
         if not url.startswith(("http://", "https://")):
             raise SettingError(f"{url!r} is no URL: it begins with http:// or https://")
+        if not all("!" <= each <= "~" for each in key):
+            raise SettingError(
+                "the key has a space, a line's end or a letter that no header can hold"
+            )
         self.name, self._model, self._fields, self._price = name or model, model, fields, price
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        limits = Timeout(None, connect=CONNECT)  # routes have deadlines and timeouts
-        self._client = AsyncClient(base_url=url.rstrip("/"), headers=headers, timeout=limits)
+        self._key = key
+        headers = {"content-type": "application/json"}
+        headers |= {"authorization": f"Bearer {key}"} if key else {}
+        given: dict[str, Any] = {
+            "headers": headers,
+            "timeout": Timeout(None, connect=CONNECT),  # routes have deadlines and timeouts
+            "limits": Limits(),  # as many connections as requests: routes and servers have limits
+        }
+        try:
+            self._client = AsyncClient(base_url=url.rstrip("/"), **given)
+        except InvalidURL as error:
+            raise SettingError(f"{url!r} is no URL: {first_line(error)}") from error
         self._outstanding = 0
         self._learned = Learned()
 
@@ -103,10 +113,10 @@ class RemoteTarget:
         """
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
         began, prompt, answer = loop_now(), 0, RouteAnswer(None)
+        sent = encoded(body)
         self._outstanding += 1
         try:
-            response = await self._post(request, body)
-            found = _json(response)
+            found = await self._answer(request, sent)
             answer = answer_of(found, chat)
             prompt = count_of(found.get("usage"), "prompt_tokens")
             return answer
@@ -118,56 +128,78 @@ class RemoteTarget:
 
     async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Delta]:
         """Yield Deltas with text, but without tokens. Raises as `ask` does."""
-        from httpx2 import HTTPError
-
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        sent = encoded(body | {"stream": True, "stream_options": {"include_usage": True}})
         usage: Any = None
-        began, ended = loop_now(), False
+        began, ended, paused = loop_now(), False, 0  # paused: nanoseconds that the reader took
         self._outstanding += 1
         try:
-            async with self._client.stream(
-                "POST", _path(chat), json=body, headers=_headers(request)
-            ) as response:
-                if response.status_code != 200:
-                    await response.aread()
-                    raise problem(response, self.name)
-                async for line in _lines(response):
-                    data = line[len(DATA) :].strip() if line.startswith(DATA) else ""
-                    if data in ("", DONE):  # no data, or its end
-                        continue
-                    found = json.loads(data)
+            async with aclosing(self._events(request, sent)) as events:
+                async for found in events:
                     piece = piece_of(found, chat)
                     usage, ended = found.get("usage") or usage, ended or bool(piece.finish)
                     if piece.text or piece.finish:
+                        given = loop_now()
                         yield piece
-                if not ended:
-                    raise EngineError(f"{self.name}: the stream broke off")
-        except HTTPError as error:
-            raise self._unreachable(error) from error
-        except ValueError as error:
-            raise EngineError(f"{self.name}: the server's stream is no JSON") from error
+                        paused += loop_now() - given
+            if not ended:
+                raise EngineError(f"{self.name}: the stream broke off")
         finally:
             self._outstanding -= 1
-            names = "prompt_tokens", "completion_tokens"
-            self._charge(bill, began, *[count_of(usage, name) for name in names])
+            prompt, answer = [
+                count_of(usage, f"{each}_tokens") for each in ("prompt", "completion")
+            ]
+            self._charge(bill, began, prompt, answer)
+        self._learned.see(answer, loop_now() - began - paused, bill.nanoseconds, bill.cost)
 
-    async def _post(self, request: RouteRequest, body: dict[str, Any]) -> "Response":
-        from httpx2 import HTTPError
+    async def _answer(self, request: RouteRequest, sent: bytes) -> dict[str, Any]:
+        async with self._asked(request, sent) as response:
+            found = parsed(await body_of_answer(response), "answer")
+        if not isinstance(found, dict):
+            raise EngineError("the server's answer is not of OpenAI's form")
+        return found
 
+    async def _events(self, request: RouteRequest, sent: bytes) -> AsyncGenerator[Any]:
+        """The JSON of each event of a stream."""
+        async with self._asked(request, sent) as response:
+            async for line in lines(response):
+                data = line[len(DATA) :].strip() if line.startswith(DATA) else ""
+                if data in ("", DONE):  # no data, or its end
+                    continue
+                if '"error"' in data:
+                    data = self._without_key(data)
+                yield parsed(data, "stream")
+
+    @asynccontextmanager
+    async def _asked(self, request: RouteRequest, sent: bytes) -> AsyncGenerator["Response"]:
+        """The response of status 200, whose body is still to be read. Raises as `ask` does, also
+        for connections that break while it is read."""
+        from httpx2 import DecodingError, HTTPError
+
+        path, headers = _path(is_chat(request)), _headers(request)
         try:
-            response = await self._client.post(
-                _path(is_chat(request)), json=body, headers=_headers(request)
-            )
+            async with self._client.stream("POST", path, content=sent, headers=headers) as response:
+                if response.status_code != 200:
+                    body = (await body_of_answer(response)).decode(errors="replace")
+                    said = response.status_code, response.headers, self._without_key(body)
+                    raise problem(*said, self.name)
+                yield response
+        except DecodingError as error:
+            raise EngineError(f"{self.name}: the answer is not compressed as it says") from error
         except HTTPError as error:
             raise self._unreachable(error) from error
-        if response.status_code != 200:
-            raise problem(response, self.name)
-        return response
+
+    def _without_key(self, text: str) -> str:
+        """A server's text for a message. Some servers repeat the key that they reject."""
+        return text.replace(self._key, HIDDEN) if len(self._key) >= SECRET else text
 
     def _unreachable(self, error: Exception) -> EngineDownError:
+        from httpx2 import ConnectError, ConnectTimeout
+
         said = str(error) or type(error).__name__
-        return EngineDownError(f"{self.name} cannot be reached: {said}")
+        if isinstance(error, ConnectError | ConnectTimeout):
+            return EngineDownError(f"{self.name} cannot be reached: {said}")
+        return EngineDownError(f"{self.name}: the connection broke: {said}")
 
     def _charge(self, bill: Bill, began: int, prompt: int, answer: int) -> None:
         spent = loop_now() - began
@@ -190,56 +222,3 @@ def _headers(request: RouteRequest) -> dict[str, str]:
             raise DeadlineError("the deadline was over before the server was asked")
         found["x-headway-timeout-ms"] = f"{left / 1e6:.3f}"
     return found
-
-
-async def _lines(response: "Response") -> AsyncGenerator[str]:
-    """The lines of a stream of events. They end with a line feed or a carriage return alone: httpx2
-    also ends them at U+2028 and the like, which JSON may hold as they are."""
-    rest = b""
-    async for data in response.aiter_bytes():
-        lines, rest = (rest + data).splitlines(), b""
-        if lines and not data.endswith((b"\n", b"\r")):
-            rest = lines.pop()
-        for line in lines:
-            yield line.decode(errors="replace")
-    yield rest.decode(errors="replace")
-
-
-def _json(response: "Response") -> Any:
-    try:
-        found = response.json()
-    except ValueError as error:
-        raise EngineError("the server's answer is no JSON") from error
-    if not isinstance(found, dict):
-        raise EngineError("the server's answer is not of OpenAI's form")
-    return found
-
-
-def problem(response: "Response", name: str) -> HeadwayError:
-    """The error of a response whose status is not 200, with the server's own message."""
-    status, message, code = response.status_code, response.text[:SHOWN], ""
-    try:
-        error = response.json()["error"]
-        message, code = str(error["message"])[:SHOWN], str(error.get("code") or "")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # not of OpenAI's form: the text as it is
-    said = f"{name}: {status}: {message}"
-    if code == TOO_LONG:
-        return RefusedError(said, NEVER)
-    if status in CALLERS_FAULT:
-        return PromptError(said)
-    if status in LATE:
-        return DeadlineError(said)
-    if status in REFUSED:
-        return RefusedError(said, _retry_at(response.headers))
-    return EngineError(said)
-
-
-def _retry_at(headers: Mapping[str, str]) -> int:
-    """The time to ask again; NEVER: the server names none as a number."""
-    for name, unit in (("retry-after-ms", 1e6), ("retry-after", 1e9)):
-        try:
-            return loop_now() + max(0, int(float(headers[name]) * unit))
-        except (KeyError, ValueError, OverflowError):
-            continue
-    return NEVER

@@ -1,18 +1,21 @@
 """Requests as JSON of OpenAI's API, and answers from it. Pure functions."""
 
+import json
 from collections.abc import Mapping
 from math import nan
 from typing import Any
 
 from headway.core.request import Finish
-from headway.errors import EngineError, SettingError
+from headway.errors import EngineError, PromptError, SettingError, first_line
 from headway.llm.answer import Delta
 from headway.llm.options import Options
 from headway.routing.request import RouteAnswer, RouteRequest
+from headway.routing.targets.remote_reading import message_of
 
 SAME = "max_tokens", "top_p", "seed", "presence_penalty", "frequency_penalty"
 # Not in OpenAI's API, but headway and vLLM take them. Sent only where not the default.
 EXTENSIONS = "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos"
+MOST_TOKENS = 10**9  # no answer has more: a count of more is no count
 UNSENT = "n", "echo", "truncate", "prompt_logprobs", "grammar", "adapter"
 DEFAULT = Options()
 
@@ -49,6 +52,17 @@ def body_of(request: RouteRequest, model: str, fields: Mapping[str, Any]) -> dic
     return body | dict(fields)
 
 
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A request's JSON as it is sent. Raises PromptError for a lone surrogate, and SettingError for
+    what JSON cannot hold."""
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(f"a text cannot be sent: {first_line(error)}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SettingError(f"a remote target cannot be told this: {first_line(error)}") from error
+
+
 def answer_of(found: Any, chat: bool) -> RouteAnswer:
     """The answer in a response's JSON. Raises EngineError if the JSON is not in OpenAI's form."""
     try:
@@ -69,9 +83,9 @@ def _logprobs(found: Mapping[str, Any], chat: bool) -> list[float]:
 
 
 def count_of(usage: Any, name: str) -> int:
-    """A token count from the server's usage; 0: it is absent, or not a number."""
+    """A token count from the server's usage; 0: it is absent, or no possible number."""
     try:
-        return max(0, int(usage[name]))
+        return count if 0 <= (count := int(usage[name])) <= MOST_TOKENS else 0
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
 
@@ -80,13 +94,13 @@ def piece_of(found: Any, chat: bool) -> Delta:
     """The text and finish in a chunk. A chunk without a choice is empty. Raises EngineError."""
     try:
         if found.get("error"):
-            raise EngineError(f"the server ended the stream: {found['error'].get('message')}")
+            raise EngineError(f"the server ended the stream: {message_of(found['error'])}")
         if not found["choices"]:
             return Delta("", ())
         choice = found["choices"][0]
         text = choice["delta"].get("content") if chat else choice["text"]
         reason = choice.get("finish_reason")
         finish = Finish.LENGTH if reason == "length" else Finish.STOP if reason else Finish.NOT_YET
-        return Delta(text or "", (), finish)
+        return Delta(str(text or ""), (), finish)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EngineError("the server's stream is not of OpenAI's form") from error
