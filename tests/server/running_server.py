@@ -232,7 +232,8 @@ def serving(config=None, engine=embedded):
         versions = service.versions = open_versions(config, quiet())
         if versions:
             versions.attach(service)
-            versions.begin()
+            for model in service.models:
+                versions.begin(model)
         app = app_of(service, jobs, ledger, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server

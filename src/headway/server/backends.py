@@ -24,6 +24,7 @@ from headway.server.observe.logs import Log
 from headway.text.loaded_tokenizer import import_templates
 
 Said = Callable[[str], object]
+Began = Callable[[Model], object]
 UNNAMEABLE = re.compile(r"[^\w.-]")  # characters not allowed in a file's name
 
 
@@ -61,9 +62,10 @@ class Backends:
         yield from self.engines
         yield from self.functions.values()
 
-    async def start(self, models: list[Model], say: Said) -> list[Welcome]:
+    async def start(self, models: list[Model], say: Said, began: Began) -> list[Welcome]:
         """Start all backends. Raises the error of a backend that cannot start. say: called with
-        lines about the progress."""
+        lines about the progress. began: called with each model once it is loaded, before any
+        request is let in: others may still be loading while it answers."""
         if self._many or self._config.model.memory:
             shares = await asyncio.to_thread(shares_of, self._config, _folder)
             beside = engines_beside(self._config)
@@ -71,7 +73,7 @@ class Backends:
                 engine.give_memory(shares[model.name], beside)
         pairs = zip(self.engines, models, strict=True)
         async with asyncio.TaskGroup() as group:
-            loading = [group.create_task(self._load(*each, say)) for each in pairs]
+            loading = [group.create_task(self._load(*each, say, began)) for each in pairs]
             if loading:  # use this process's idle time while the engines load
                 group.create_task(asyncio.to_thread(import_templates))
             for function in self.functions.values():
@@ -80,12 +82,15 @@ class Backends:
         gc.freeze()  # these objects stay alive, and scanning them again would delay the loop
         return [each.result() for each in loading]
 
-    async def _load(self, engine: RestartingEngine, model: Model, say: Said) -> Welcome:
+    async def _load(
+        self, engine: RestartingEngine, model: Model, say: Said, began: Began
+    ) -> Welcome:
         with self._named(model.name):
             welcome = await engine.start(self._prefixed(say, model.name))
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
         model.loaded(welcome.work, welcome.load_ns)
         model.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
+        began(model)  # nothing is awaited since, so no request has come
         return welcome
 
     async def _import(self, function: RemoteFunction, say: Said) -> None:

@@ -20,6 +20,7 @@ from headway.server.config.durations import SECOND, format_duration
 from headway.server.config.validate import check_files
 from headway.server.engine.messages import Welcome
 from headway.server.functions.part import FunctionsPart
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
@@ -148,14 +149,18 @@ class Server:
         if not self._banner:
             self.log.info("starting", version=__version__, pid=os.getpid())
         try:
-            welcomes = await self.backends.start(list(self.service.models), self._show_progress)
+            models, said = list(self.service.models), self._show_progress
+            welcomes = await self.backends.start(models, said, self._begin)
         except BaseExceptionGroup as errors:  # the first error is enough
             raise _first(errors) from None
         if self.functions:
             self.functions.document(self._app)
-        if self.versions:
-            self.versions.begin()
         return welcomes
+
+    def _begin(self, model: Model) -> None:
+        """Have a model that has just been loaded begin with the version in force."""
+        if self.versions:
+            self.versions.begin(model)
 
     async def _stand(self) -> None:
         """Restart backends that fail. End the server once all are down for good."""

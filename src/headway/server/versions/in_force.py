@@ -50,10 +50,16 @@ class InForce:
             if (state := each.engine.state) is not EngineState.READY:
                 raise VersionConflictError(f"no trial can begin: the engine {each.name} is {state}")
 
-    def check(self, config: ServerConfig) -> None:
-        """Check that all engines can change to a configuration. Raises SettingError."""
-        for each in self.engines:
+    def check(self, config: ServerConfig, *engines: Model) -> None:
+        """Check that engines (all, if none is named) can change to it. Raises SettingError."""
+        for each in engines or self.engines:
             check_retune(each, self._base, config)
+
+    def begin(self, engine: Model, number: int, config: ServerConfig) -> None:
+        """Put the version in force with which an engine that has just been loaded begins. What it
+        was told while it was loaded may not have reached it."""
+        self._told[engine] = UNTOLD
+        self.tell(engine, number, config)
 
     def tell(self, engine: Model, number: int, config: ServerConfig, quietly: bool = False) -> None:
         """Put a version in force on an engine. quietly: log it at the debug level, for the many

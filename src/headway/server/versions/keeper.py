@@ -57,13 +57,15 @@ class VersionKeeper:
         self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
 
-    def begin(self) -> None:
-        """Put the promoted version in force, once the engine is ready and before any request is let
-        in. Raises SettingError if the engine cannot change to it."""
-        config = self._configured(self.promoted)
-        self.in_force.check(config)
-        self._configs[self.promoted.number] = config
-        self._put(self.promoted.number)
+    def begin(self, engine: Model) -> None:
+        """Put the promoted version in force on an engine that has just been loaded, before any
+        request is let in. Raises SettingError if the engine cannot change to it."""
+        number, config = self.promoted.number, self._configured(self.promoted)
+        self.in_force.check(config, engine)
+        self._configs[number] = config
+        self.in_force.begin(engine, number, config)
+        if self._promotes:
+            self._promotes(config)
 
     def greet(self) -> None:
         """Log which version is in force from the start."""

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 from headway.errors import SettingError, did_you_mean
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import bases
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.observe.logs import Log
 from headway.server.observe.metrics.metrics import merged
@@ -64,11 +65,12 @@ class VersionKeepers(Collector):
         for keeper in self:
             keeper.attach(entries[keeper.model], service.retune if alone else None)
 
-    def begin(self) -> None:
-        """Put the promoted versions in force, once the engines are ready and before any request is
-        let in. Raises SettingError if an engine cannot change to its version."""
+    def begin(self, engine: Model) -> None:
+        """Put the promoted version in force on an engine that has just been loaded, before any
+        request is let in. Raises SettingError if the engine cannot change to it."""
         for each in self:
-            each.begin()
+            if engine in each.in_force.engines:
+                each.begin(engine)
 
     def greet(self) -> None:
         """Log which versions are in force from the start."""
