@@ -114,6 +114,7 @@ def test_a_report_that_lacks_any_one_fact_is_shown_or_refused_in_one_line(folder
         (("endpoints", 0, "name"), "x", "endpoints: number 0: x has no budget"),
         (("strategies", 0, "offered"), {"chat": 9}, "static: offered: voice is missing"),
         (("rules",), 5, "object is not iterable"),
+        (("model", "num_blocks"), float("inf"), "cannot convert float infinity to integer"),
     ],
 )
 def test_a_report_that_is_not_whole_is_refused_in_one_line(folders, tmp_path, place, value, reason):

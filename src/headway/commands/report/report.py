@@ -90,7 +90,7 @@ def _whole(path: Path) -> Iterator[None]:
     the file."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise SettingError(f"{path} is no whole report: {said}") from error
 
