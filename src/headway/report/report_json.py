@@ -188,6 +188,8 @@ def _report(plain: Mapping[str, Any]) -> Report:
             raise SettingError(f"strategies: number {number}: a name is wanted, not {_type(name)}")
         runs[name] = (*runs.get(name, ()), _outcome_of(each, lanes, f"strategies: {name}"))
     about = {k: v for k, v in plain.items() if k not in OWN}
+    work = mapping(plain.get("workload", {}), "workload")
+    _whole(work.get("warm_up_ns", 0), "workload: warm_up_ns")
     return Report(about, lanes, runs)
 
 

@@ -176,6 +176,11 @@ def test_unfinished_requests_already_late_when_the_journal_ends_are_missed(tmp_p
     assert diagnose(evidence).unfinished == 199
 
 
+def test_a_report_without_a_run_is_refused():
+    with pytest.raises(SettingError, match=r"report\.json has no run"):
+        report_evidence(report_json.Report({}, {"chat": CHAT}, {}), "", "report.json")
+
+
 @pytest.mark.parametrize("gap", [0, 1_000])
 def test_requests_that_arrive_at_one_moment_are_a_burst_with_a_finite_peak(gap):
     recording = small_world.recorded(

@@ -63,6 +63,8 @@ def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, 
         (("strategies", 0, "steps", "rows", 0, 0), "one", "static: steps: column step: there is"),
         (("strategies", 0, "client"), 3, "static: client: a mapping is wanted, not int"),
         (("strategies", 0, "size_changes"), {}, "it has no 'columns'"),
+        (("workload",), "chat", "workload: a mapping is wanted, not str"),
+        (("workload", "warm_up_ns"), {}, "workload: warm_up_ns: a whole number .* not {}"),
     ],
 )
 def test_a_malformed_report_is_refused_in_one_line(folders, tmp_path, place, value, reason):

@@ -13,6 +13,8 @@ def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
     there is no such strategy, or there are several and none is named.
     """
     names = list(report.outcomes)
+    if not names:
+        raise SettingError(f"{name} has no run")
     if not strategy and len(names) > 1:
         raise SettingError(
             f"{name} has {len(names)} runs, name one with --strategy: {', '.join(names)}"
