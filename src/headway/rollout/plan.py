@@ -21,6 +21,8 @@ class HardStop:
     def __post_init__(self) -> None:
         if not 0 < self.failing <= 1 or self.fewest < 1:
             raise SettingError("rollback: failing is a share above 0, of 1 request or more")
+        if not 0 < self.within < NEVER:
+            raise SettingError("rollback: within is a time above 0, and has an end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class TrialPlan:
             raise SettingError(
                 f"longest is {longest:g} s, and a trial has one pair of slices at least: {pair:g} s"
             )
+        if self.settle == NEVER:
+            raise SettingError("settle has an end: no pair would ever be judged")
         if self.engines not in (1, 2):
             raise SettingError(f"two engines are compared, not {self.engines}")
         if not 0 < self.alpha < 1:

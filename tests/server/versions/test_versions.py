@@ -100,6 +100,7 @@ def test_without_keys_a_server_that_others_can_reach_says_why_it_shows_no_versio
         ({"models": []}, "models cannot change while requests are served"),
         ({"engine": {"context": 9}}, "engine.context cannot change while requests are served"),
         ({"lanes": {"new": {}}}, "lanes neither come nor go"),
+        ({"lanes": {"chat": None}}, "lanes.chat: a mapping of names to values is wanted"),
         ({"engine": {"slots": 64}}, "engine.slots cannot grow to 64"),
         ({"lanes": {"chat": {"tttf": "1s"}}}, "did you mean ttft"),
         ({"lanes": {"chat": {"ttft": "1s", "e2e": "500ms"}}}, "can never be used up"),

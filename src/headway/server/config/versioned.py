@@ -49,9 +49,11 @@ def check_change(change: Mapping[str, Any], base: Mapping[str, Any]) -> None:
     for name in change.get("engine", ()):
         if name not in ENGINE:
             raise SettingError(f"engine.{name} {restart}")
-    for name in change.get("lanes", ()):
+    for name, values in change.get("lanes", {}).items():
         if name not in base["lanes"]:
             raise SettingError(f"lanes.{name}: lanes neither come nor go while requests are served")
+        if not isinstance(values, Mapping):  # null is a lane without limits
+            raise SettingError(f"lanes.{name}: a mapping of names to values is wanted")
 
 
 def with_version(config: ServerConfig, values: Mapping[str, Any], name: str) -> ServerConfig:
