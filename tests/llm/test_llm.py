@@ -511,6 +511,12 @@ def test_invalid_options_are_refused(llm, options, words):
         next(llm.stream("x", Options(n=2)))
 
 
+@pytest.mark.parametrize("given", [{}, {"max_tokens": 3, "stop": ("x",), "logit_bias": {5: -1.0}}])
+def test_options_are_shown_as_the_code_that_makes_them(given):
+    shown = ", ".join([f"{name}={value!r}" for name, value in given.items()])
+    assert repr(Options(**given)) == f"Options({shown})"
+
+
 def test_options_of_numpy_types_are_journaled_as_plain_types(tmp_path):
     three = np.int64(3)
     odd = Options(

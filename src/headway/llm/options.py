@@ -1,7 +1,7 @@
 """Options: how a caller wants a prompt to be answered."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
 from operator import index
 from typing import Any
@@ -100,6 +100,15 @@ class Options:
             prompt_logprobs=self.prompt_logprobs,
             grammar=self.grammar,
         )
+
+    def __repr__(self) -> str:
+        """As code that makes them: without the fields that have their defaults."""
+        given = list[str]()
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != ({} if each.default is MISSING else each.default):
+                given.append(f"{each.name}={value!r}")
+        return f"Options({', '.join(given)})"
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
