@@ -78,7 +78,7 @@ def test_explain_refuses_an_answer_that_no_headway_server_gives(said, why):
 def test_explain_says_of_a_call_that_runs_what_it_was_promised():
     about = {"id": "cmpl-1", "object": "request.explanation", "status": "running", "lane": "chat"}
     about |= {"model": "m", "operation": "chat", "age_ms": 800.0}
-    body = json.dumps(about | {"promised_ms": {"first": 120.5, "done": 3400.0}}).encode()
+    body = json.dumps(about | {"promised_ms": {"first": 120.5, "end": 3400.0}}).encode()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer():
@@ -91,7 +91,8 @@ def test_explain_says_of_a_call_that_runs_what_it_was_promised():
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         text = run("explain", "cmpl-1", "--url", url).stdout
         thread.join()
-    assert "running for 800 ms; promised (ms): first 120.5, done 3400\n" in text
+    said = " ".join(text.split())
+    assert "running for 800 ms; promised: first token in 120.5 ms, end within 3400.0 ms" in said
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80x", "nonsense", "http://127.0.0.1:1 "])

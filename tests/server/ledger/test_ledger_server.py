@@ -146,6 +146,7 @@ def test_a_request_is_explained_while_it_waits_and_afterwards(tmp_path):
     (ran,) = choice["ran_before"]
     assert ran["lane"] == "chat" and ran["rows"] >= 3
     assert choice["cost"]["charged"] > 0 and choice["tokens"]["output"] == 4
+    assert open["promised_ms"] == choice["promised_ms"] == {"first": None, "end": None}
 
 
 @pytest.mark.parametrize("id", ["q" * 255, "svc/1", "a/cancel/b", "caf\xe9 7"])

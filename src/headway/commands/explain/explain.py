@@ -73,9 +73,8 @@ def _show(found: dict[str, Any], console: Console) -> None:
     about = [found["id"], f"lane {found['lane'] or '-'}", found["model"], found["operation"]]
     console.print(" ".join([each for each in about if each]), highlight=False)
     if found["status"] != "ended":
-        promised = [f"{name} {ms:g}" for name, ms in found["promised_ms"].items()]
-        told = ", ".join(promised) or "nothing"
-        said = f"{found['status']} for {found['age_ms']:g} ms; promised (ms): {told}"
+        told = _promised(found["promised_ms"])
+        said = f"{found['status']} for {found['age_ms']:g} ms; promised: {told}"
         return console.print(said, highlight=False)
     for choice in found["choices"]:
         console.print(_stage_table(choice))
@@ -96,8 +95,14 @@ def _stage_table(choice: dict[str, Any]) -> Table:
     return table
 
 
+def _promised(ms: dict[str, float | None]) -> str:
+    """What was promised, in words. A vector has no first token."""
+    times = ("first token in", ms.get("first")), ("end within", ms.get("end"))
+    return ", ".join([f"{what} {each} ms" for what, each in times if each is not None]) or "nothing"
+
+
 def _lines(choice: dict[str, Any], code: str | None) -> list[str]:
-    tokens, cost, promised = choice["tokens"], choice["cost"], choice["promised_ms"]
+    tokens, cost = choice["tokens"], choice["cost"]
     ends = f"ended: {choice['finish']}{f' ({code})' if code else ''}"
     ends += ", inside its budget" if choice["good"] else ", not inside its budget"
     if choice["relegated"]:
@@ -105,14 +110,12 @@ def _lines(choice: dict[str, Any], code: str | None) -> list[str]:
     if choice["preemptions"]:
         ends += f", preempted {choice['preemptions']} times"
     ran = [f"{e['lane']} {e['rows']} rows ({e['tokens']} tokens)" for e in choice["ran_before"]]
-    times = ("first token in", promised["first"]), ("end within", promised["end"])
-    kept = [f"{what} {ms} ms" for what, ms in times if ms is not None]  # a vector has no token
     is_unpriced = choice["device_ns"] and not cost["device"]
     device = "no price per hour" if is_unpriced else money_text(cost["device"])
     return [
         ends,
         f"ran while it waited: {', '.join(ran) or 'nothing'}",
-        f"promised: {', '.join(kept) or 'nothing'}",
+        f"promised: {_promised(choice['promised_ms'])}",
         "tokens: " + ", ".join([f"{count} {name}" for name, count in tokens.items()]),
         f"cost: device {device} ({duration(choice['device_ns'])}), "
         f"charged {money_text(cost['charged'])}",

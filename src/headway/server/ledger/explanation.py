@@ -116,6 +116,7 @@ def open_explanation(known: OpenCall) -> dict[str, Any]:
     """The explanation of an open call, as far as it is known. Until the first token, only the
     engine knows whether the call waits or runs."""
     call = known.call
+    promised = call.eta.ms
     return {
         "id": call.id,
         "object": "request.explanation",
@@ -125,7 +126,7 @@ def open_explanation(known: OpenCall) -> dict[str, Any]:
         "model": call.routed.served or call.routed.model,
         "operation": call.routed.operation,
         "age_ms": _ms(clock.now() - call.arrived),
-        "promised_ms": call.eta.ms,
+        "promised_ms": {"first": promised.get("first"), "end": promised.get("done")},
         "relegated": call.relegated,
         "choices": [],
     }
