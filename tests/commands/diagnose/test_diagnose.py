@@ -645,6 +645,14 @@ def counts(good, late, lane="chat"):
     return {f"{name}_good": good, f"{name}_late": late}
 
 
+@pytest.mark.parametrize("drift, said", [(1.5, "1.50 times what"), (1.999, "2 times or more what")])
+def test_a_drift_at_the_end_of_its_range_may_be_any_slower_machine(drift, said):
+    slow = {"headway_cost_drift_ratio": drift}
+    first = live(slow, slow | counts(0.0, 40.0)).first
+    assert first.cause == "drift of the machine"
+    assert first.evidence == (f"steps take {said} the cost model says, as a slow mean",)
+
+
 def test_a_live_server_without_requests_is_not_called_healthy():
     found = live({}, {})
     assert not found.hurts and DiagnosisReport(found, "").sentence == (
