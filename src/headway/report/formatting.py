@@ -1,6 +1,7 @@
 """Format figures for people: times, shares and pressure cards."""
 
-from math import floor, inf
+from decimal import Decimal
+from math import floor, inf, isfinite
 
 from headway.core.cost.promises import SURE
 from headway.core.request import NEVER
@@ -35,6 +36,20 @@ def duration(nanoseconds: float) -> str:
 def threads(count: int) -> str:
     """Format a number of threads."""
     return f"{count} thread{'' if count == 1 else 's'}"
+
+
+def figures(value: float, count: int = 3) -> str:
+    """Format a number to `count` figures, or in full where it has more before the point. It has no
+    exponent: 12,000 requests must not read as 1.2e+04."""
+    if abs(value) >= 10**count - 0.5 or not isfinite(value):
+        return f"{value:,.0f}"
+    return format(Decimal(f"{value:.{count}g}"), "f")
+
+
+def per_second(value: float, decimals: int = 2) -> str:
+    """Format an amount per second with so many decimals, or to two figures where these would all
+    be 0."""
+    return figures(value, 2) if 0 < value < 10**-decimals else f"{value:.{decimals}f}"
 
 
 def share(value: float) -> str:

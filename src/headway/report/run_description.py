@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.report.analysis import Analysis
-from headway.report.formatting import share, threads
+from headway.report.formatting import figures, per_second, share, threads
 from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
@@ -34,14 +34,14 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
         ("Seed", str(about["seed"])),
         (
             "Time",
-            f"{window:.4g} s of arrivals for each strategy, drained for at most "
-            f"{work['drain_ns'] / 1e9:.4g} s; arrivals of the first {warm_up:.4g} s are "
-            "warm-up and excluded, a starting backlog counts",
+            f"{figures(window, 4)} s of arrivals for each strategy, drained for at most "
+            f"{figures(work['drain_ns'] / 1e9, 4)} s; arrivals of the first "
+            f"{figures(warm_up, 4)} s are warm-up and excluded, a starting backlog counts",
         ),
         (
             "Offered load",
-            f"{_rate(work)}; {work['offered_load']:.2f} device-seconds per second at full batches "
-            f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
+            f"{_rate(work)}; {per_second(work['offered_load'])} device-seconds per second "
+            f"at full batches ({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
             f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
         ),
         ("Traffic", traffic_text(work)),
@@ -89,7 +89,7 @@ def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rate(work: Mapping[str, Any]) -> str:
-    text = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    text = f"{figures(work['requests_per_second'])} requests / s, {work['requests']:,} in all"
     return text if not (shorter := cut_text(work["cut_to_context"])) else f"{text}; {shorter}"
 
 

@@ -16,7 +16,7 @@ from headway.figures.lane_figures import LaneFigures
 from headway.figures.percentile import MIN_BEYOND, Quantile
 from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
-from headway.report.formatting import NOT_SAID, milliseconds, per_mille, share
+from headway.report.formatting import NOT_SAID, milliseconds, per_mille, per_second, share
 from headway.report.size_changes import size_changes
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
@@ -228,7 +228,7 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
             f"{mine.seconds:.1f}",
             str(mine.served),
             str(mine.unserved),
-            f"{mine.requests_per_second:.1f}",
+            per_second(mine.requests_per_second, 1),
             f"{mine.tokens_per_second:,.0f}",
             f"{mine.slots:.1f}",
             share(mine.busy),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from headway.errors import SettingError
 from headway.figures.capacity_interval import ENOUGH_REQUESTS, seconds_for_enough
+from headway.report.formatting import figures, per_second
 from headway.report.run_description import cut_text
 from headway.runs.experiment import Experiment
 from headway.runs.testbed import Testbed
@@ -13,9 +14,9 @@ def first_line(experiment: Experiment) -> str:
     """The request rate, the number of requests, the window and the load, in one sentence."""
     work = experiment.work
     return (
-        f"{work.rate:.3g} requests / s: {len(work.requests):,} requests in "
-        f"{work.window / 1e9:.3g} s, load {work.load:.2f} (device-seconds per second at full "
-        "batches, by the price of a token here)."
+        f"{figures(work.rate)} requests / s: {len(work.requests):,} requests in "
+        f"{figures(work.window / 1e9)} s, load {per_second(work.load)} (device-seconds per second "
+        "at full batches, by the price of a token here)."
     )
 
 

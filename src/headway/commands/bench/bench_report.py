@@ -16,6 +16,7 @@ from headway.costing.machine import describe_machine
 from headway.figures.percentile import percentile
 from headway.report import report_json
 from headway.report.analysis import Analysis
+from headway.report.formatting import figures
 from headway.report.page.page import page
 from headway.report.remote.client_description import asked_text, loop_text, server_text, time_text
 from headway.report.remote.client_doubts import is_void
@@ -61,8 +62,9 @@ class BenchReport:
         work = self.work.about
         what, of_sessions = asked_text(work)
         first = (
-            f"{work['requests_per_second']:.3g} {what} / s: {work['requests']:,} {what} in "
-            f"{self.work.window / 1e9:.3g} s{of_sessions}, to each of {len(self.wordings)} servers."
+            f"{figures(work['requests_per_second'])} {what} / s: {work['requests']:,} {what} in "
+            f"{figures(self.work.window / 1e9)} s{of_sessions}, "
+            f"to each of {len(self.wordings)} servers."
         )
         if len(self.wordings) == 1:
             first = first.replace(", to each of 1 servers", "")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.figures.capacity import Capacity
 from headway.figures.capacity_interval import CapacityInterval, seconds_for_enough
-from headway.report.formatting import tenths
+from headway.report.formatting import figures, tenths
 
 INTERVAL = "90 % interval"  # capacity_interval.COVERED
 
@@ -36,11 +36,11 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
         return "unknown: no requests after the warm-up at any rate tried; take more --seconds"
     if not capacity.rate:
         best = max(tried.values(), key=lambda each: (each.least, -each.rate))
-        rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
+        rates = " to ".join([figures(each) for each in sorted({min(tried), max(tried)})])
         few = "" if sure.is_enough else f"; too few requests to be sure: {_remedy(sure, scope)}"
         return (
             f"none: misses budgets at every rate tried ({rates} {scope.unit}; {_counted(found)}); "
-            f"at {best.rate:.3g} {_worst(best.attainment)}{few}"
+            f"at {figures(best.rate)} {_worst(best.attainment)}{few}"
         )
     if not sure.is_enough:
         return (
@@ -51,13 +51,13 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
     if not capacity.is_bounded:
         kept = missed_below(found) or "every rate tried is kept"
         return (
-            f"at least {capacity.rate:.3g} {scope.unit} ({counted}): {kept}; the search ends there "
-            f"({scope.end})"
+            f"at least {figures(capacity.rate)} {scope.unit} ({counted}): {kept}; the search ends "
+            f"there ({scope.end})"
         )
     broken = tried[capacity.bracket[1]]
     text = (
-        f"{capacity.rate:.3g} {scope.unit} ({INTERVAL} {sure.low:.3g} to {sure.high:.3g}; "
-        f"{counted}); at {broken.rate:.3g} {_worst(broken.attainment)}"
+        f"{figures(capacity.rate)} {scope.unit} ({INTERVAL} {figures(sure.low)} to "
+        f"{figures(sure.high)}; {counted}); at {figures(broken.rate)} {_worst(broken.attainment)}"
     )
     return f"{text}; {missed}" if (missed := missed_below(found)) else text
 
@@ -69,7 +69,7 @@ def goal(share: float) -> str:
 
 def missed_below(found: Found) -> str:
     """The lower rates that miss budgets; empty if there are none."""
-    skipped = ", ".join(f"{rate:.3g}" for rate in found.capacity.skipped)
+    skipped = ", ".join(figures(rate) for rate in found.capacity.skipped)
     return f"some lower rates miss budgets: {skipped}" if skipped else ""
 
 

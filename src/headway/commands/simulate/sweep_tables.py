@@ -2,7 +2,7 @@
 
 from headway.commands.simulate.sweep_report import SweepJson, repeats, times
 from headway.commands.simulate.sweep_verdict import machine_seconds, ranked, worst
-from headway.report.formatting import NOT_SAID, share
+from headway.report.formatting import NOT_SAID, figures, share
 from headway.report.page.page_tables import quantile, spread_of
 
 Table = tuple[list[str], list[list[str]]]  # head, rows
@@ -30,8 +30,8 @@ def capacities(sweep: SweepJson) -> Table:
         found, knees = sweep["capacity"].get(name), sweep["knees"].get(name, {})
         text = found["said"] if found else "not looked for"
         seconds = machine_seconds(sweep, name)
-        cost = NOT_SAID if seconds is None else f"{seconds:.3g}"
-        marks = [NOT_SAID if knees[lane] is None else f"{knees[lane]:.3g}" for lane in lanes]
+        cost = NOT_SAID if seconds is None else figures(seconds)
+        marks = [NOT_SAID if knees[lane] is None else figures(knees[lane]) for lane in lanes]
         rows.append([name, text, cost, *marks])
     return [
         "strategy",

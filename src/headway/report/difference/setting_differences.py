@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.report.analysis import Analysis
+from headway.report.formatting import figures
 from headway.report.remote import client_description
 from headway.report.run_description import stated
 
@@ -43,7 +44,9 @@ def settings(found: Analysis) -> dict[str, str]:
         "Command": str(about.get("command", NOT_STATED)),
         "headway": str(about.get("headway", NOT_STATED)),
         "Simulated": "yes" if "simulated" in about else "no",
-        "Rate": f"{work['requests_per_second']:.4g} requests / s, {work['requests']:,} in all",
+        "Rate": (
+            f"{figures(work['requests_per_second'], 4)} requests / s, {work['requests']:,} in all"
+        ),
         "Limits enforced": "yes" if about.get("enforced") else "no",
     }
     if found.is_remote:

@@ -11,7 +11,7 @@ from typing import Any
 from headway.core.request import NEVER
 from headway.figures.percentile import Quantile
 from headway.report.analysis import Analysis
-from headway.report.formatting import NOT_SAID, duration, milliseconds, share
+from headway.report.formatting import NOT_SAID, duration, figures, milliseconds, share
 from headway.report.page.html_parts import table
 from headway.report.page.svg_chart import Axis, Chart, axis_of, log_axis
 
@@ -49,7 +49,7 @@ def _latency(found: Analysis, points: Sequence[Point], at: float) -> str:
     head = ["rate", "endpoint", "n", "in budget"]
     head += [f"{METRICS[metric]} p{percent}" for metric in METRICS for percent in PERCENTS]
     rows = [
-        [f"{point['rate']:.3g}", lane, *_cells(point["lanes"][lane])]
+        [figures(point["rate"]), lane, *_cells(point["lanes"][lane])]
         for point in points
         for lane in lanes
         if lane in point["lanes"]
@@ -116,7 +116,7 @@ def _throughput(points: Sequence[Point], at: float) -> str:
         _plot(chart, [(float(point["rate"]), float(point[name])) for point in points], "amount")
         caption = f"<figcaption>{label[:1].upper()}{label[1:]}</figcaption>"
         charts.append(f"<figure>{chart.draw('rates')}{caption}</figure>")
-    rows = [[f"{p['rate']:.3g}", *(f"{p[name]:,.2f}" for name in AMOUNTS)] for p in points]
+    rows = [[figures(p["rate"]), *(f"{p[name]:,.2f}" for name in AMOUNTS)] for p in points]
     return (
         '<section id="rates-throughput"><h2>Throughput against the rate</h2>'
         f'<div class="charts">{"".join(charts)}</div><details><summary>All values</summary>'

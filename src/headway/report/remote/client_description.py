@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.report.analysis import Analysis
+from headway.report.formatting import figures
 from headway.report.run_description import cut_text, traffic_text
 
 TEXTS = {
@@ -22,7 +23,10 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
     machine = about["machine"]
     lines = [(f"Server {each['name']}", server_text(each)) for each in about["servers"]]
     what, of_sessions = asked_text(work)
-    rate = f"{work['requests_per_second']:.3g} {what} / s, {work['requests']:,} in all{of_sessions}"
+    rate = (
+        f"{figures(work['requests_per_second'])} {what} / s, "
+        f"{work['requests']:,} in all{of_sessions}"
+    )
     if shorter := cut_text(work["cut_to_context"]):
         rate += f"; {shorter}"
     lines += [
@@ -50,9 +54,9 @@ def asked_text(work: Mapping[str, Any]) -> tuple[str, str]:
 def time_text(work: Mapping[str, Any]) -> str:
     """The window, the drain and the warm-up."""
     return (
-        f"{work['window_ns'] / 1e9:.4g} s of arrivals, drained for at most "
-        f"{work['drain_ns'] / 1e9:.4g} s; who has not ended then counts as not served. Arrivals of "
-        f"the first {work['warm_up_ns'] / 1e9:.4g} s are warm-up and excluded"
+        f"{figures(work['window_ns'] / 1e9, 4)} s of arrivals, drained for at most "
+        f"{figures(work['drain_ns'] / 1e9, 4)} s; who has not ended then counts as not served. "
+        f"Arrivals of the first {figures(work['warm_up_ns'] / 1e9, 4)} s are warm-up and excluded"
     )
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish
 from headway.report.analysis import Analysis
-from headway.report.formatting import duration
+from headway.report.formatting import duration, figures
 from headway.runs.outcome import Outcome
 from headway.runs.remote.client_row import OWN_FAULT, ClientRow
 
@@ -115,7 +115,7 @@ def _silence(name: str, tail: list[Pair]) -> list[str]:
     if len(lost) < GONE:
         return []
     failed = [k for k in lost if tail[k][0].finish is not Finish.EXPIRED]
-    last = f"{len(tail) - lost[0]:,} requests, from {tail[lost[0]][0].arrived / 1e9:.3g} s on"
+    last = f"{len(tail) - lost[0]:,} requests, from {figures(tail[lost[0]][0].arrived / 1e9)} s on"
     if len(failed) < GONE:
         return [f"{name} had not answered the last {last}, when the run was over"]
     return [f"{name} answered none of the last {last} ({tail[failed[0]][1].error})"]
@@ -159,10 +159,10 @@ def ran_out(found: Analysis) -> str:
     }
     if not firsts:
         return ""
-    said = ", ".join(f"{name} after {at / 1e9:.3g} s" for name, at in firsts.items())
+    said = ", ".join(f"{name} after {figures(at / 1e9)} s" for name, at in firsts.items())
     return (
-        f"The callers had no requests left before the end of the {window / 1e9:.3g} s: {said}. "
-        "A higher rate is more requests."
+        f"The callers had no requests left before the end of the {figures(window / 1e9)} s: "
+        f"{said}. A higher rate is more requests."
     )
 
 

@@ -7,7 +7,7 @@ from headway.core.request import NEVER
 from headway.figures.client_figures import METRICS, ClientLane, Latency
 from headway.figures.intervals.block_bootstrap import Interval
 from headway.report.analysis import Analysis
-from headway.report.formatting import NOT_SAID, milliseconds, share
+from headway.report.formatting import NOT_SAID, milliseconds, per_second, share
 from headway.report.page.page_tables import quantile, spread_of
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -70,8 +70,8 @@ def budgets(found: Analysis) -> Table:
                 continue
             row.append(spread_of([each.attainment for each in kept], share))
             row.append(_interval([each.attainment for each in runs], share))
-            row.append(spread_of(found.goodput(name, lane), "{:.2f}".format))
-            row.append(_interval([each.goodput for each in runs], "{:.2f}".format))
+            row.append(spread_of(found.goodput(name, lane), per_second))
+            row.append(_interval([each.goodput for each in runs], per_second))
             rows.append(row)
     return ["endpoint", found.noun, *BUDGETS], rows
 
@@ -93,7 +93,7 @@ def throughput(found: Analysis) -> Table:
                 spread_of([each.seconds for each in engine], "{:.1f}".format),
                 spread_of([each.served for each in engine], "{:,.0f}".format),
                 spread_of([each.unserved for each in engine], "{:,.0f}".format),
-                spread_of([each.requests_per_second for each in engine], "{:.2f}".format),
+                spread_of([each.requests_per_second for each in engine], per_second),
                 spread_of([each.input_tokens_per_second for each in totals], "{:,.0f}".format),
                 spread_of([each.output_tokens_per_second for each in totals], "{:,.0f}".format),
                 spread_of([each.tokens_per_second for each in totals], "{:,.0f}".format),
