@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headway import Options
-from headway.errors import EngineError, PromptError, SettingError
+from headway.errors import EngineError, PromptError, RefusedError, SettingError
 from headway.routing import Fallback, Price, RemoteTarget, RouteRequest
+from headway.routing.attempts import loop_now
 from headway.routing.targets import remote_reading
 
 KEY = "sk-a-secret-key"
@@ -128,6 +129,19 @@ def test_what_json_cannot_hold_is_the_callers_fault(given, kind, streamed):
                     await route.ask(given)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("said, least, most", [("1764410000", 3_600, 3_610), ("-5", 0, 10)])
+def test_a_refusal_keeps_a_target_away_for_an_hour_at_most(said, least, most):
+    async def main():
+        refusing = saying(429, b"{}", f"retry-after: {said}\r\n")
+        async with target_at(refusing) as far, Fallback([far]) as route:
+            now = loop_now()
+            with pytest.raises(RefusedError) as raised:
+                await text_of(route, False)
+            return (raised.value.retry_at - now) / 1e9
+
+    assert least <= asyncio.run(main()) < most
 
 
 def test_a_count_that_no_answer_has_counts_as_0():

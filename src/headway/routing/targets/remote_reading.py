@@ -16,6 +16,7 @@ MOST = 64 << 20  # bytes of an answer, or of a line of a stream
 CALLERS_FAULT = 400, 413, 422  # statuses
 TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold the prompt
 LATE, REFUSED = (408, 504), (429, 503)
+LONGEST = 3_600 * 1_000_000_000  # nanoseconds; some servers name a date, in seconds since 1970
 SHOWN = 300  # characters of a server's message
 
 
@@ -89,10 +90,10 @@ def problem(status: int, headers: Mapping[str, str], body: str, name: str) -> He
 
 
 def _retry_at(headers: Mapping[str, str]) -> int:
-    """The time to ask again; NEVER: the server names none as a number."""
+    """The time to ask again, at most LONGEST from now; NEVER: the server names none as a number."""
     for name, unit in (("retry-after-ms", 1e6), ("retry-after", 1e9)):
         try:
-            return loop_now() + max(0, int(float(headers[name]) * unit))
-        except (KeyError, ValueError, OverflowError):
+            return loop_now() + int(min(LONGEST, max(0.0, float(headers[name]) * unit)))
+        except (KeyError, ValueError):
             continue
     return NEVER
