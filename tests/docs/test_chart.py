@@ -57,8 +57,11 @@ def test_the_schema_takes_the_charts_values_and_refuses_wrong_ones():
             jsonschema.validate({**VALUES, **wrong}, SCHEMA)
 
 
-def test_the_server_accepts_the_charts_configuration():
-    config = ServerConfig(**VALUES["config"])
+def test_the_server_accepts_the_charts_configuration(tmp_path):
+    file = tmp_path / "headway.yaml"
+    file.write_text(yaml.safe_dump(VALUES["config"]))
+    config = ServerConfig.load(file)
+    assert list(config.lanes) == ["interactive", "standard", "offline"]
     drain = config.server.drain_timeout // SECOND
     assert VALUES["terminationGracePeriodSeconds"] > VALUES["preStopSeconds"] + drain
     assert VALUES["keys"] == [], "keys are the Secret's, not the ConfigMap's"
