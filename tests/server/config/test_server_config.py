@@ -866,6 +866,25 @@ def test_the_schema_describes_every_key_and_allows_no_other():
             assert "description" in about or "$ref" in about, f"{name}.{field}"
 
 
+def test_the_schema_has_bounds_and_no_limits_in_words_that_editors_read():
+    made = json.loads(file_schema())
+    words = {keyword for part in _parts(made) for keyword in part}
+    assert not words & {"ge", "le", "gt", "lt"}
+    section = {name: about["properties"] for name, about in made["$defs"].items()}
+    assert section["EngineSettings"]["slots"]["maximum"] == 4_096
+    assert section["RouteSettings"]["quorum"]["minimum"] == 0
+    assert section["RouteSettings"]["timeout"]["default"] == "none"
+
+
+def _parts(schema):
+    """The schema and all schemas in it."""
+    if isinstance(schema, dict):
+        yield schema
+    for inner in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(inner, dict | list):
+            yield from _parts(inner)
+
+
 def test_validate_names_what_would_be_served_and_warns(file):
     assert validate_file(None).splitlines() == [
         "the configuration is sound: model headway-tiny, lanes interactive, standard, offline, "

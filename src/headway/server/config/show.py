@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import NONE, format_duration
 from headway.server.config.problems import dotted_path
 from headway.server.config.sections.section import Location
 from headway.server.config.validate import check_files, check_memory
+
+BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
 
 def validate_file(path: Path | None) -> str:
@@ -50,9 +53,17 @@ def file_schema() -> str:
     for section in schema["$defs"].values():
         for about in section["properties"].values():  # pydantic's defaults are in nanoseconds
             has_none = {"enum": [NONE, None]} in about.get("anyOf", ())
-            if has_none and about["default"] is not None:
+            if about.get("default") == NEVER or (has_none and about["default"] is not None):
                 about["default"] = format_duration(about["default"])
-    return json.dumps(schema, indent=2)
+    return json.dumps(_with_bounds(schema), indent=2)
+
+
+def _with_bounds(part: Any) -> Any:
+    """A part of the schema, with the schema's own words for bounds. Behind a validator, pydantic
+    leaves its own, which no editor reads."""
+    if isinstance(part, dict):
+        return {BOUNDS.get(name, name): _with_bounds(value) for name, value in part.items()}
+    return [_with_bounds(each) for each in part] if isinstance(part, list) else part
 
 
 def _leaves(value: Any, at: Location = ()) -> Iterator[tuple[Location, Any]]:

@@ -37,7 +37,7 @@ class AcceptSettings(Section):
     agree: Annotated[
         int,
         Number,
-        Field(ge=0, le=16, description="So many answers of the same model are equal."),
+        Field(ge=0, le=16, description="This many answers of the same model are equal."),
     ] = 0
     temperature: Annotated[
         float,
@@ -45,7 +45,8 @@ class AcceptSettings(Section):
         Field(
             ge=0,
             le=2,
-            description="With `agree`: of all answers but the first. Default: the request's own.",
+            description="With `agree`: temperature of all answers but the first. Default: the "
+            "request's own.",
         ),
     ] = 0
 

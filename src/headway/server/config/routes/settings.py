@@ -41,15 +41,24 @@ class RuleSettings(Section):
         str, Field(description="For headers and rows. Default: its conditions in words.")
     ] = ""
     least_tokens: Annotated[
-        Tokens, Field(description="Of the prompt, as the route's first model counts them.")
+        Tokens,
+        Field(description="Least tokens of the prompt, as the route's first model counts them."),
     ] = 0
-    most_tokens: Annotated[Tokens | None, Field(description="Likewise. Default: no limit.")] = None
-    lanes: Annotated[tuple[str, ...], Some, Field(description="Of the request. Default: all.")] = ()
+    most_tokens: Annotated[
+        Tokens | None, Field(description="Most tokens of the prompt. Default: no limit.")
+    ] = None
+    lanes: Annotated[
+        tuple[str, ...],
+        Some,
+        Field(description="The request's lane is one of these. Default: any."),
+    ] = ()
     tenants: Annotated[
-        tuple[str, ...], Some, Field(description="Of the request. Default: all.")
+        tuple[str, ...],
+        Some,
+        Field(description="The request's tenant is one of these. Default: any."),
     ] = ()
     metadata: Annotated[
-        dict[str, str], Field(description="Entries that the body's `metadata` has.")
+        dict[str, str], Field(description="Entries that the body's `metadata` must have.")
     ] = {}
 
     def check(self) -> None:
@@ -77,8 +86,12 @@ class RuleSettings(Section):
 class CircuitSettings(Section):
     """When a target that fails is not asked for a while."""
 
-    failures: Annotated[Count, Field(description="In a row, after which it is not asked.")] = 5
-    pause: Annotated[Limit, Field(description="Until one request tries it again.")] = 10_000_000_000
+    failures: Annotated[
+        Count, Field(description="Failures in a row after which the target is not asked.")
+    ] = 5
+    pause: Annotated[Limit, Field(description="Time until one request tries the target again.")] = (
+        10_000_000_000
+    )
 
     def check(self) -> None:
         if self.pause == NEVER:
@@ -121,7 +134,11 @@ class RouteSettings(Section):
         bool, Field(description="Give an answer that was not accepted where no better one comes.")
     ] = True
     budget: Annotated[
-        Duration, Field(description="In which the cheapest target must be predicted to answer.")
+        Duration,
+        Field(
+            description="Time in which a target must be predicted to answer. Default: the "
+            "request's deadline alone."
+        ),
     ] = NEVER
     choose: Annotated[
         Literal["majority", "best"],
@@ -135,13 +152,16 @@ class RouteSettings(Section):
         ),
     ] = ""
     quorum: Annotated[
-        int, Number, Field(ge=0, description="Answers that are awaited; 0: all of them.")
+        int, Number, Field(ge=0, description="How many answers are waited for; 0: all of them.")
     ] = 0
     least: Annotated[Count, Field(description="With fewer answers the request fails.")] = 1
     timeout: Annotated[
         Annotated[Limit, ONE] | Annotated[tuple[Limit, ...], EACH],
         FORM,
-        Field(description="Of each target's answer, or its first token: one for all or for each."),
+        Field(
+            description="Time for a target's answer; in a stream, for its first token. One for "
+            "all, or a list of one for each. Default: none."
+        ),
     ] = NEVER
     hedge: Annotated[
         bool, Field(description="A target that is late may go on while the next one is asked.")
