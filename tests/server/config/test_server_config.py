@@ -483,6 +483,11 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("engine: {slots: 0}", "engine.slots should be greater than or equal to 1, not 0"),
         ("engine: {slots: yes}", "engine.slots: true is not a number"),
         ("engine: 3", "headway.yaml: engine should be a mapping of names to values, not 3"),
+        ("engine: {slots: many}", "engine.slots should be a whole number, not 'many'"),
+        ("engine: {slots: 1.5}", "engine.slots should be a whole number, not 1.5"),
+        ("prices: {per_hour: x}", "prices.per_hour should be a number, not 'x'"),
+        ("logs: {access: sure}", "logs.access should be true or false, not 'sure'"),
+        ("server: {host: 5}", "server.host should be a text, not 5"),
         (
             "engine: {strategy: budgets}",
             "headway.yaml: engine.strategy: it goes by what steps will take, and engine.cost names "
@@ -758,7 +763,7 @@ def test_an_invalid_setting_is_refused_with_its_path_and_origin(load, text, mess
             "1",
             "HEADWAY_ENGINE__SLOTZ: engine.slotz is not known; did you mean slots?",
         ),
-        ("HEADWAY_SERVER__PORT", "x", "HEADWAY_SERVER__PORT: server.port should be a valid int"),
+        ("HEADWAY_SERVER__PORT", "x", "HEADWAY_SERVER__PORT: server.port should be a whole number"),
         (
             "HEADWAY_ENGINE__STRATEGY",
             '{"join": "dynamic", "join": "continuous"}',
@@ -801,9 +806,15 @@ def test_variables_that_kubernetes_sets_for_a_service_are_ignored(load, monkeypa
     assert "HEADWAY_PROT is not known" in refusal(load, "")
 
 
+def test_a_misspelt_variable_that_is_read_elsewhere_names_the_right_one(load, monkeypatch):
+    monkeypatch.setenv("HEADWAY_CPU_KERNEL", "off")
+    assert "did you mean HEADWAY_CPU_KERNELS?" in refusal(load, "")
+
+
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(SettingError, match=r"none\.yaml cannot be read: No such file"):
-        ServerConfig.load(tmp_path / "none.yaml")
+    missing = tmp_path / "none.yaml"
+    with pytest.raises(SettingError, match=f"^{re.escape(str(missing))} cannot be read: No such"):
+        ServerConfig.load(missing)
 
 
 def rows(text):

@@ -13,6 +13,14 @@ PLAINER = {
     "model_type": "Input should be a mapping of names to values",
     "dict_type": "Input should be a mapping of names to values",
     "tuple_type": "Input should be a list",
+    "int_type": "Input should be a whole number",
+    "int_parsing": "Input should be a whole number",
+    "int_from_float": "Input should be a whole number",
+    "float_type": "Input should be a number",
+    "float_parsing": "Input should be a number",
+    "bool_type": "Input should be true or false",
+    "bool_parsing": "Input should be true or false",
+    "string_type": "Input should be a text",
 }
 
 

@@ -120,7 +120,7 @@ def read_file(path: Path) -> dict[str, Any]:
         found = load_yaml(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise SettingError(f"{path.name} cannot be read: {reason}") from error
+        raise SettingError(f"{path} cannot be read: {reason}") from error
     except yaml.YAMLError as error:
         raise SettingError(f"{path.name} is not YAML: {_marked(error)}") from error
     if found is not None and not isinstance(found, dict):
@@ -203,7 +203,7 @@ def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
         section = name.removeprefix(prefix).split(nested or "")[0].lower()
         if section in kind.model_fields or name in others or name.startswith(theirs):
             continue
-        known = _names(kind)
+        known = [*_names(kind), *sorted(others)]
         end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
         candidates = [each for each in known if each.endswith(end)] or known
         raise SettingError(f"environment: {name} is not known{did_you_mean(name, candidates)}")
