@@ -14,6 +14,7 @@ from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load, load_random
 from headway.executor.torch.loading.checkpoint import Checkpoint, locate
 from headway.executor.torch.loading.weights import load_weights
+from headway.models import EMBEDDED, display_name
 
 CPU = torch.device("cpu")
 FILE = "model.safetensors"
@@ -168,6 +169,26 @@ def test_files_without_read_permission_are_not_reported_as_damaged(folder):
             with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
                 locate(str(path))
     folder.chmod(0o700)
+
+
+def test_the_embedded_models_name_finds_it_unless_a_folder_here_has_that_name(
+    golden, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert locate("headway-tiny") == EMBEDDED
+    assert display_name("headway-tiny") == display_name(None)
+    own = shutil.copytree(golden.folder, tmp_path / "headway-tiny")
+    assert locate("headway-tiny").resolve() == own
+    assert display_name("headway-tiny") == "headway-tiny"
+
+
+def test_a_hub_that_cannot_be_reached_is_said_to_be_so(monkeypatch):
+    def snapshot(source, allow_patterns):
+        raise FileNotFoundError("Got: ConnectError: Name or service not known\nAn error happened")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    with pytest.raises(CheckpointError, match="fetched from the hub: ConnectError: Name or serv"):
+        locate("some/model")
 
 
 def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch, tmp_path):

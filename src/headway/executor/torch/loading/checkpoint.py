@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from headway.errors import CheckpointError, first_line
 from headway.executor.torch.config.config_reader import read_json
+from headway.models import EMBEDDED, is_embedded
 
 if TYPE_CHECKING:  # importing torch takes half a second, and reading headers does not need it
     from torch import Tensor
@@ -48,14 +49,15 @@ def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
         return Path(snapshot_download(str(source), allow_patterns=list(wanted)))
     except (OSError, ValueError, network) as error:
         raise CheckpointError(
-            f"{source} is not a folder here and cannot be fetched: {first_line(error)}"
+            f"{source} is not a folder here and cannot be fetched from the hub: "
+            f"{first_line(error).removeprefix('Got: ')}"
         ) from None
 
 
 def local_folder(source: str | Path) -> Path | None:
-    """The checkpoint's folder; None for a hub id. Raises CheckpointError if the source is neither,
-    or if this user may not enter the folder."""
-    folder = Path(source).expanduser()
+    """The checkpoint's folder, also by the embedded model's name; None for a hub id. Raises
+    CheckpointError if the source is neither, or if this user may not enter the folder."""
+    folder = EMBEDDED if is_embedded(source) else Path(source).expanduser()
     try:
         is_folder, is_there = folder.is_dir(), folder.exists()
     except OSError as error:  # such as a folder above it that this user may not enter
