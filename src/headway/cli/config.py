@@ -11,6 +11,13 @@ Config = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A YAML file. Default: the one $HEADWAY_CONFIG names."),
 ]
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        help="As in `headway serve`: a checkpoint's folder or hub id, or module:function. It "
+        "replaces the file's `models`. Default: the file's, or the embedded headway-tiny."
+    ),
+]
 config_app = typer.Typer(
     help="Check, show and describe the configuration of `headway serve`; make API keys.\n\n"
     "Example: headway config show --config headway.yaml",
@@ -19,7 +26,7 @@ config_app = typer.Typer(
 
 
 @config_app.command()
-def validate(config: Config = None) -> None:
+def validate(model: Model = None, config: Config = None) -> None:
     """Check the file and what it names, and say what would be served.
 
     Looks at the model's files, the cost file, the journal's folder and the free memory. Exit
@@ -28,8 +35,14 @@ def validate(config: Config = None) -> None:
     Example: headway config validate --config headway.yaml
     """
     from headway.server.config.show import validate_file
+    from headway.server.functions.target import names_a_function
 
-    print(validate_file(config))
+    if model is not None and names_a_function(model):
+        from headway.server.functions.run import validate_function
+
+        print(validate_function(model, config))
+    else:
+        print(validate_file(config, model))
 
 
 @config_app.command()

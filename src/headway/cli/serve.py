@@ -123,7 +123,9 @@ def serve(
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
-        raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
+        raise SettingError(
+            "--quantize needs a MODEL, such as headway-tiny; in a file it is `quantize` of a model"
+        )
     again = Reload.of(partial(ServerConfig.load, config, flags), watched, hung_up)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))
 

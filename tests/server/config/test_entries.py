@@ -199,7 +199,7 @@ def test_validate_names_the_entry_that_is_wrong(file):
     said = validate_file(file({"models": [{"name": "a"}, {"function": "mine:f"}]}))
     assert said.splitlines()[:2] == [
         "headway.yaml is sound: models a, f, lanes interactive, standard, offline, 0 keys",
-        "what mine:f is, is seen at the start",
+        "mine:f is imported only when the server starts",
     ]
 
 

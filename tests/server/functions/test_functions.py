@@ -813,6 +813,35 @@ def test_the_serve_command_exits_with_2_and_says_what_is_wrong(
     assert left.value.code == 2 and said in capsys.readouterr().err
 
 
+SHA = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "written, said",
+    [
+        ("jobs: {store: jobs.db, lane: slow}", "own.yaml is sound: function mine_validated:f, 0 k"),
+        (f"keys: [{{name: a, sha256: '{SHA}'}}]", "sound: function mine_validated:f, 1 key\n"),
+        (f"keys: [{{name: a, sha256: '{SHA}', weight: 2}}]", "a function's keys have no weight"),
+        ("lanes: {a: {ttft: 1s}}", "a function has no lanes"),
+    ],
+)
+def test_the_file_of_a_lone_function_is_validated_without_importing_it(
+    tmp_path, monkeypatch, capsys, written, said
+):
+    (tmp_path / "mine_validated.py").write_text("raise AssertionError('imported')\n")
+    (tmp_path / "own.yaml").write_text(written)
+    for name in [name for name in os.environ if name.startswith("HEADWAY")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["config", "validate", "mine_validated:f", "--config", "own.yaml"]
+    monkeypatch.setattr(sys, "argv", ["headway", *command])
+    with pytest.raises(SystemExit) as left:
+        main()
+    out, error = capsys.readouterr()
+    assert said in out + error and (left.value.code or 0) == (0 if "sound" in said else 2)
+
+
 def keyed(name, **limits):
     return {"name": name, "sha256": digest(name).hex(), **limits}
 

@@ -15,20 +15,28 @@ from headway.server.config.validate import check_files, check_memory
 BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
 
-def validate_file(path: Path | None) -> str:
-    """Summarize what would be served, with notes and warnings. Raises HeadwayError if the server
-    could not start."""
-    config = ServerConfig.load(path)
+def validate_file(path: Path | None, model: str | None = None) -> str:
+    """Summarize what would be served, with notes and warnings. model: instead of the file's.
+    Raises HeadwayError if the server could not start."""
+    config = ServerConfig.load(path, {"models": [{"path": model}]} if model else None)
     notes = check_files(config)
     check_memory(config)
-    name = path.name if path else "the configuration"
-    keys = f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
     lanes = ", ".join(config.lanes)
     served = ", ".join(model.served_name for model in config.models)
     what = "model" if len(config.models) == 1 else "models"
     routes = f", routes {', '.join(config.routes)}" if config.routes else ""
-    summary = f"{name} is sound: {what} {served}{routes}, lanes {lanes}, {keys}"
-    return "\n".join((summary, *notes, *config.all_notes, *config.warnings))
+    summary = f"{what} {served}{routes}, lanes {lanes}, {keys_of(config)}"
+    return "\n".join((sound(path, summary), *notes, *config.all_notes, *config.warnings))
+
+
+def sound(path: Path | None, served: str) -> str:
+    """The first line about a sound configuration. served: what would be served."""
+    return f"{path.name if path else 'the configuration'} is sound: {served}"
+
+
+def keys_of(config: ServerConfig) -> str:
+    """How many keys there are, in words."""
+    return f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
 
 
 def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:

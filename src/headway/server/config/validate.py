@@ -55,23 +55,23 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
             notes += _check_entry(entry)
     for model in config.functions:
         with named(model.served_name):
-            notes.append(_check_function(model.function))
+            notes.append(check_function(model.function))
     for name, route in config.routes.items():
         for function in route.functions:
             with named(name):
-                notes.append(_check_function(function))
+                notes.append(check_function(function))
     return tuple(notes)
 
 
-def _check_function(target: str) -> str:
+def check_function(target: str) -> str:
     """Return a note on a function. Raises SettingError if its module does not exist. Only the
-    function's own process imports the module."""
+    process that calls it imports the module."""
     module = target.partition(":")[0]
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     if not _is_found(module):
         raise SettingError(f"there is no module {module}")
-    return f"what {target} is, is seen at the start"
+    return f"{target} is imported only when the server starts"
 
 
 def _is_found(module: str) -> bool:
@@ -107,7 +107,7 @@ def _check_entry(config: ServerConfig) -> tuple[str, ...]:
         if config.policies.predicting and not cost.cost.is_known:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if engine.executor != TORCH:
-        return ("whether vLLM takes the model and its options is seen at the start",)
+        return ("vLLM checks the model and its options only when the server starts",)
     if folder:
         return ()
     return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
@@ -19,12 +20,14 @@ from headway.server import clock
 from headway.server.banner import served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, format_duration
+from headway.server.config.show import keys_of, sound
 from headway.server.config.sources import DEFAULT, Layers
+from headway.server.config.validate import check_function
 from headway.server.functions.app import make_app
 from headway.server.functions.calls import TURN
 from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
-from headway.server.functions.service import FunctionService, made_service
+from headway.server.functions.service import FunctionService, checked_keys, made_service
 from headway.server.functions.target import find
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.jobs.host import JobHost
@@ -62,18 +65,7 @@ def serve_function(
     Raises SettingError for a function that cannot be found or batched, for settings that do not
     apply to functions, or for a port that cannot be listened on.
     """
-    given = {str(where[0]) for where, source in layers.origins.items() if source != DEFAULT}
-    if strange := given - OURS:
-        raise SettingError(
-            f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
-            "@headway.batch"
-        )
-    if config.server.default_lane:
-        raise SettingError("server.default_lane: a function's lanes are its decorator's")
-    if config.prices.charges_tokens:
-        raise SettingError("a function has no tokens: of the prices, only per_hour applies")
-    if "prices" in given and not config.ledger.url:
-        raise SettingError("prices: what calls of a function cost is kept in a ledger, and none is")
+    check_settings(config, layers)
     service = made_service(find(name), config)
     sys.setswitchinterval(TURN)
     gc.collect()
@@ -90,6 +82,33 @@ def serve_function(
     finally:
         logs.close()
     return 0
+
+
+def validate_function(name: str, path: Path | None) -> str:
+    """Summarize what would be served, with a note and warnings. Raises SettingError if the server
+    could not start, as far as that is seen without importing the function."""
+    config, layers = FunctionConfig.load_with_origins(path, {})
+    check_settings(config, layers)
+    checked_keys(config.keys)
+    note = check_function(name)
+    summary = sound(path, f"function {name}, {keys_of(config)}")
+    return "\n".join((summary, note, *config.warnings))
+
+
+def check_settings(config: ServerConfig, layers: Layers) -> None:
+    """Raise SettingError for settings that do not apply to functions."""
+    given = {str(where[0]) for where, source in layers.origins.items() if source != DEFAULT}
+    if strange := given - OURS:
+        raise SettingError(
+            f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
+            "@headway.batch"
+        )
+    if config.server.default_lane:
+        raise SettingError("server.default_lane: a function's lanes are its decorator's")
+    if config.prices.charges_tokens:
+        raise SettingError("a function has no tokens: of the prices, only per_hour applies")
+    if "prices" in given and not config.ledger.url:
+        raise SettingError("prices: what calls of a function cost is kept in a ledger, and none is")
 
 
 def _closed(service: FunctionService) -> bool:

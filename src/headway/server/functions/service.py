@@ -53,7 +53,7 @@ class FunctionService(FunctionCalls):
             self.book.ready()
             self.metrics.listeners.append(self._measure)
         lanes = list(self.batcher.settings.lanes)
-        self.keys = KeyRing(_checked(keys), lanes, lanes[0])
+        self.keys = KeyRing(checked_keys(keys), lanes, lanes[0])
         self.open = 0  # requests that are being answered
         self.draining = False
 
@@ -61,7 +61,7 @@ class FunctionService(FunctionCalls):
         """Use the configuration's keys from now on. Raises SettingError if a function cannot have
         them, and then changes nothing."""
         lanes = list(self.batcher.settings.lanes)
-        self.keys.replace(_checked(config.keys), lanes, lanes[0])
+        self.keys.replace(checked_keys(config.keys), lanes, lanes[0])
 
     @property
     def state(self) -> EngineState:
@@ -122,7 +122,7 @@ def made_service(target: Target, config: ServerConfig) -> FunctionService:
     return FunctionService(target, config.keys, prices, config.ledger.rows)
 
 
-def _checked(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:
+def checked_keys(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:
     """The keys. Raises SettingError for a setting that a function's key cannot have."""
     for key in keys:
         for name in NOT_OURS:
