@@ -355,6 +355,12 @@ def test_endpoints_that_are_not_offered_raise_the_clients_not_found_error(client
         assert (caught.value.code, caught.value.type) == ("unknown_url", "not_found_error")
 
 
+def test_files_and_batches_without_a_store_name_the_setting_that_they_need(client):
+    for ask in (client.files.list, client.batches.list):
+        with pytest.raises(openai.NotFoundError, match=r"configuration must have jobs\.store"):
+            ask()
+
+
 def test_special_tokens_are_skipped_or_shown_as_asked(client):
     asked = {"model": "headway-tiny", "prompt": "x", "max_tokens": 1, "temperature": 0}
     asked |= {"logit_bias": {"2": 100}}

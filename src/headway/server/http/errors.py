@@ -11,6 +11,15 @@ from starlette.responses import JSONResponse, Response
 from headway.server.intake.access_record import access_record
 from headway.server.protocol.problem import Problem, wrong
 
+JOBS = "jobs.store"
+NEEDED = {  # what the configuration must have for a path to exist
+    "/v1/files": JOBS,
+    "/v1/batches": JOBS,
+    "/v1/jobs": JOBS,
+    "/v1/outcomes": "ledger.url",
+    "/v1/versions": "versions.store",
+    "/v1/functions": "a function in `models`",
+}
 CLIENT_GONE = 499  # nginx's status. Only the access log sees it: the client has gone
 
 
@@ -57,10 +66,14 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     """Answer Starlette's error for an unknown path or a wrong method; keep its Allow header."""
     assert isinstance(error, HTTPException)
-    target, code = f"{request.method} {request.url.path[:200]}", ""
+    path, code = request.url.path, ""
+    target = f"{request.method} {path[:200]}"
     what = f"{target}: {error.detail}"
     if error.status_code == 404:
-        what, code = f"there is no {target} here; /openapi.json lists what there is", "unknown_url"
+        hint = "/openapi.json lists what there is"
+        if needed := NEEDED.get(path):
+            hint = f"the server's configuration must have {needed}"
+        what, code = f"there is no {target} here; {hint}", "unknown_url"
     response = error_response(Problem(error.status_code, what, code=code))
     response.headers.update(error.headers or {})
     return response
