@@ -12,7 +12,8 @@ Executor = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What computes: torch, headway's own executor, or vllm, vLLM's workers.",
+        help="What computes: torch, headway's own executor, or vllm, vLLM's workers. Default: "
+        "torch.",
         show_default=False,
     ),
 ]

@@ -190,7 +190,7 @@ class Server:
         timeout = self.config.server.drain_timeout
         self.log.info(
             f"draining: {self._open} requests have "
-            f"{format_duration(timeout)} to end; once more to end at once"
+            f"{format_duration(timeout)} to end; a second signal ends the server at once"
         )
         if self.jobs:
             await self.jobs.drain()

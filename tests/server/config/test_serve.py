@@ -94,7 +94,7 @@ def test_the_second_signal_ends_the_server_at_once(tmp_path):
             lines = answer.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
-            assert any("once more to end at once" in line for line in process.stdout)
+            assert any("a second signal ends the server at once" in line for line in process.stdout)
             process.send_signal(signal.SIGTERM)
             said = [line for line in lines if line.startswith("data: ")]
             assert "the server has closed" in said[-2] and len(said) < 2_000

@@ -244,6 +244,15 @@ def test_a_request_that_the_engine_does_not_take_uses_no_tokens_of_its_key():
         assert asked(url, "standard").status_code == 200
 
 
+def test_a_request_of_more_tokens_than_a_minute_has_is_told_how_many_that_are():
+    config = ServerConfig(keys=[entry("one", tokens_per_minute=20)])
+    with serving(config, fake) as (url, _):
+        answer = asked(url, "standard")
+    assert answer.status_code == 400
+    said = answer.json()["error"]["message"]
+    assert said.startswith("this key has 20 tokens a minute, and ") and "max_tokens" in said
+
+
 def test_a_cancelled_requests_prompt_counts_only_if_it_was_begun():
     """There is one slot: the first request runs, and the second one waits. The key has 120 tokens a
     minute."""

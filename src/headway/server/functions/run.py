@@ -212,7 +212,7 @@ class _Server:
             await self.jobs.drain()
         self.logs.log.info(
             f"draining: {self.service.open} requests have {format_duration(timeout)} to end; "
-            "once more to end at once"
+            "a second signal ends the server at once"
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout / SECOND):

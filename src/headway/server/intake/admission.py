@@ -174,9 +174,11 @@ class Admission:
             prompt, count = call.tokens[0], len(call.choices)
             call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
         if wait := self._keys.take(tenant, call.charged, self._now()):
-            what = f"this key's limit per minute is reached: {call.charged} tokens were asked for"
             if wait == NEVER:
-                raise wrong(f"{what}, more than a minute has; ask for fewer with max_tokens")
+                most = self._keys.a_minute(tenant)
+                what = f"this key has {most} tokens a minute, and {call.charged} were asked for"
+                raise wrong(f"{what}: ask for fewer with max_tokens")
+            what = f"this key's limit per minute is reached: {call.charged} tokens were asked for"
             raise Problem(429, what, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
 
     def _refused(self, call: Call, refused: RefusedError | EngineDownError) -> Problem:

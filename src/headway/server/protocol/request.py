@@ -82,7 +82,9 @@ def completion_request(body: CompletionBody, limits: RequestLimits) -> ApiReques
     """The request of a completion's body. Raises Problem."""
     prompts = prompts_of(body.prompt, "prompt")
     if len(prompts) > limits.prompts:
-        raise wrong(f"'prompt': {len(prompts)} prompts; one call has {limits.prompts}", "prompt")
+        raise wrong(
+            f"'prompt': {len(prompts)} prompts; one call may have {limits.prompts}", "prompt"
+        )
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     logprobs = -1 if body.logprobs is None else body.logprobs
     made = _api_request(body, prompts, _options(body, limits, most, logprobs, bool(body.echo)))
