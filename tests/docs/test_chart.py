@@ -102,6 +102,13 @@ def test_the_images_copy_what_they_install_and_run_as_a_numeric_user(file):
     assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)
 
 
+def test_the_image_installs_the_torch_that_its_constraints_name():
+    first, second = re.findall(r"pip install [^&]*", DOCKERFILES[0].read_text())
+    assert "grep '^torch==' /src/constraints.txt" in first and "--constraint" in second
+    pins = (DEPLOY.parent / "constraints.txt").read_text().splitlines()
+    assert len([pin for pin in pins if pin.startswith("torch==")]) == 1
+
+
 def test_the_image_has_what_an_endpoint_for_traces_asks_for():
     """Without it, a server whose environment names one does not start."""
     assert "otel" in re.search(r"/src\[([\w,]+)\]", DOCKERFILES[0].read_text())[1].split(",")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text().replace("\\\n", "")
 CURL = re.search(r"^    (curl .*)$", README, re.MULTILINE)[1]
 EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*?)  +#", README, re.MULTILINE)[1]
 
