@@ -360,8 +360,11 @@ def test_a_broken_checkpoint_is_an_error(copy, tmp_path):
 def test_lengths_must_fit_the_context(free):
     assert check(None, 2000, None).room.answer_tokens == 48
     assert check(None, None, 2000).room.prompt_tokens == 48
-    for lengths in ((2000, 49), (0, 0), (-1, 5), (3000, None)):
-        with pytest.raises(SettingError, match="the model's context"):
+    for lengths in ((2000, 49), (3000, None), (None, 3000)):
+        with pytest.raises(SettingError, match="are more than the model's context, 2048"):
+            check(None, *lengths)
+    for lengths in ((0, 0), (-1, 5)):
+        with pytest.raises(SettingError, match="are no request"):
             check(None, *lengths)
     with pytest.raises(SettingError, match="int8"):
         check(None, None, None, "int8")

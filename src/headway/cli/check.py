@@ -17,18 +17,24 @@ def check(
     ] = None,
     prompt_tokens: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Tokens of a request's prompt. Default: 512."),
+        typer.Option(
+            metavar="N",
+            help="Tokens of a request's prompt. Default: 512, or what the context leaves.",
+        ),
     ] = None,
     answer_tokens: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Tokens of a request's answer. Default: 128."),
+        typer.Option(
+            metavar="N",
+            help="Tokens of a request's answer. Default: 128, or what the context leaves.",
+        ),
     ] = None,
     dtype: Dtype = "",
     quantize: Quantize = "",
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Check whether the models of this file of a server fit together."
+            metavar="FILE", help="Check whether the models of this server's file fit together."
         ),
     ] = None,
     as_json: AsJson = False,

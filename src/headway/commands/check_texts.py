@@ -14,11 +14,11 @@ def lengths_of(context: int, prompt: int | None, answer: int | None) -> tuple[in
         answer = min(ANSWER, context // 2 if prompt is None else max(0, context - prompt))
     if prompt is None:
         prompt = min(PROMPT, max(0, context - answer))
-    if min(prompt, answer) < 0 or not 1 <= prompt + answer <= context:
-        raise SettingError(
-            f"{prompt} prompt tokens and {answer} answer tokens must together be 1 to {context}, "
-            "the model's context"
-        )
+    asked = f"{prompt} prompt tokens and {answer} answer tokens"
+    if min(prompt, answer) < 0 or not prompt + answer:
+        raise SettingError(f"{asked} are no request")
+    if prompt + answer > context:
+        raise SettingError(f"{asked} are more than the model's context, {context}")
     return prompt, answer
 
 
