@@ -236,6 +236,17 @@ import headway.cli.app, headway.cli.operate.ledger, headway.cli.operate.versions
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_functions_are_served_without_the_libraries_of_models():
+    code = """
+import sys
+for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "huggingface_hub"):
+    sys.modules[name] = None
+import headway.server.functions.run, headway.server.config.show, headway.cli.serve
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def readers(*names):
     return {str(path) for path in FILES if set(names) & set(imports(path))}
 

@@ -73,6 +73,30 @@ def test_every_commands_help_has_an_example(headway):
         assert status == 0 and words in said and "…" not in said
 
 
+@pytest.mark.parametrize(
+    "library, extra", [("fastapi", "server"), ("pydantic_settings", "server"), ("numpy", "torch")]
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    headway, monkeypatch, library, extra
+):
+    def needs_it(**_):
+        raise ModuleNotFoundError(f"No module named {library!r}", name=f"{library}.inner")
+
+    monkeypatch.setattr("headway.cli.app", needs_it)
+    status, _, said = headway("serve")
+    assert status == 2
+    assert said == f"headway: {library} is not installed: pip install 'headway[{extra}]'\n"
+
+
+def test_a_library_of_no_extra_that_is_missing_is_an_error_of_ours(headway, monkeypatch):
+    def needs_it(**_):
+        raise ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
+
+    monkeypatch.setattr("headway.cli.app", needs_it)
+    with pytest.raises(ModuleNotFoundError):
+        headway("serve")
+
+
 def helps(command):
     """The help of a command and of its subcommands."""
     yield command.help or ""

@@ -13,8 +13,8 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command. Exit status 2 and one line on stderr if it raises a HeadwayError, or if
-    there is no room for what it writes."""
+    """Run the command. Exit status 2 and one line on stderr if it raises a HeadwayError, if a
+    library of an extra is not installed, or if there is no room for what it writes."""
     if isinstance(sys.stdout, TextIOWrapper):  # what the terminal's encoding lacks is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -25,6 +25,13 @@ def main() -> None:
                 sys.stdout.flush()
     except HeadwayError as error:
         print(f"headway: {harmless(str(error))}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as missing:
+        from headway.cli.extras import remedy
+
+        if not (said := remedy(missing)):
+            raise
+        print(f"headway: {said}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.errno not in (ENOSPC, EPIPE):

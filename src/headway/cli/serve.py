@@ -93,22 +93,20 @@ def serve(
     from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
     from headway.server.reload import Reload
-    from headway.server.run import serve as run
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
     flags: dict[str, Any] = {"server": {k: v for k, v in listen.items() if v is not None}}
-    compute = {"executor": executor, "vllm": read_vllm(vllm)}
     if jobs is not None:
         flags["jobs"] = {"store": jobs}
     if ledger is not None:
         flags["ledger"] = {"url": ledger}
     if versions is not None:
         flags["versions"] = {"store": versions}
-    flags["engine"] = {name: value for name, value in compute.items() if value}
-    file = config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
-    if reload and file is None:
+    compute = ("executor", executor), ("vllm", read_vllm(vllm))
+    flags["engine"] = {name: value for name, value in compute if value}
+    watched = (config or Path(os.environ.get(FILE, ""))) if reload else None
+    if watched == Path():
         raise SettingError("--reload watches a file, and there is none: give --config")
-    watched = file if reload else None
     if model is not None and names_a_function(model):
         if versions is not None:
             raise SettingError("--versions is for models, not functions")
@@ -126,6 +124,8 @@ def serve(
         raise SettingError(
             "--quantize needs a MODEL, such as headway-tiny; in a file it is `quantize` of a model"
         )
+    from headway.server.run import serve as run
+
     again = Reload.of(partial(ServerConfig.load, config, flags), watched, hung_up)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))
 

@@ -8,7 +8,6 @@ from headway.errors import SettingError, did_you_mean
 from headway.executor.encoder.families import is_encoder
 from headway.executor.loaded import Loaded
 from headway.executor.precision import read_precision
-from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
@@ -61,6 +60,8 @@ def load(
         from headway.executor.vllm.load import load as load_vllm
 
         return load_vllm(source, limits, dtype, device, options, adapters=adapters)
+    from headway.executor.torch.loading.checkpoint import locate  # the settings need none of it
+
     folder = locate(source)
     if is_encoder(folder):
         from headway.executor.encoder.load import load_encoder

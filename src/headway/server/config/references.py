@@ -1,8 +1,12 @@
-"""Check the names in settings that refer to lanes, keys and models."""
+"""Check the names in settings that refer to lanes, keys, models and functions."""
 
+import sys
 from collections.abc import Collection, Sequence
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 
-from headway.errors import did_you_mean
+from headway.errors import SettingError, did_you_mean
 from headway.server.config.ledger.caps import CapSettings
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
@@ -109,3 +113,27 @@ def check_models(models: Sequence[ModelSettings]) -> None:
         raise SettingAtError(
             ("models",), f"the shares of memory come to {total:g}, which is more than all of it"
         )
+
+
+def check_function(target: str) -> str:
+    """Return a note on a function. Raises SettingError if its module does not exist. Only the
+    process that calls it imports the module."""
+    module = target.partition(":")[0]
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    if not _is_found(module):
+        raise SettingError(f"there is no module {module}")
+    return f"{target} is imported only when the server starts"
+
+
+def _is_found(module: str) -> bool:
+    """Whether there is a module. find_spec() of a module in a package would import the package."""
+    package, *inner = module.split(".")
+    if package == "__main__" or module in sys.modules:
+        return package != "__main__"
+    found = find_spec(package)
+    for name in inner:
+        if found is None or found.submodule_search_locations is None:
+            return False
+        found = PathFinder.find_spec(name, [*found.submodule_search_locations])
+    return found is not None

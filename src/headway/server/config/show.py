@@ -10,7 +10,6 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.durations import NONE, format_duration
 from headway.server.config.problems import dotted_path
 from headway.server.config.sections.section import Location
-from headway.server.config.validate import check_files, check_memory
 
 BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
@@ -18,6 +17,8 @@ BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exc
 def validate_file(path: Path | None, model: str | None = None) -> str:
     """Summarize what would be served, with notes and warnings. model: instead of the file's.
     Raises HeadwayError if the server could not start."""
+    from headway.server.config.validate import check_files, check_memory
+
     config = ServerConfig.load(path, {"models": [{"path": model}]} if model else None)
     notes = check_files(config)
     check_memory(config)

@@ -4,11 +4,8 @@ It imports no torch, fetches nothing and writes nothing.
 """
 
 import re
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -37,6 +34,7 @@ from headway.journal.file import check as check_journal
 from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.memory import memory_shares, named
+from headway.server.config.references import check_function
 from headway.vectors.model_card import read_card
 
 TOKENIZER = "tokenizer.json"
@@ -61,30 +59,6 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
             with named(name):
                 notes.append(check_function(function))
     return tuple(notes)
-
-
-def check_function(target: str) -> str:
-    """Return a note on a function. Raises SettingError if its module does not exist. Only the
-    process that calls it imports the module."""
-    module = target.partition(":")[0]
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    if not _is_found(module):
-        raise SettingError(f"there is no module {module}")
-    return f"{target} is imported only when the server starts"
-
-
-def _is_found(module: str) -> bool:
-    """Whether there is a module. find_spec() of a module in a package would import the package."""
-    package, *inner = module.split(".")
-    if package == "__main__" or module in sys.modules:
-        return package != "__main__"
-    found = find_spec(package)
-    for name in inner:
-        if found is None or found.submodule_search_locations is None:
-            return False
-        found = PathFinder.find_spec(name, [*found.submodule_search_locations])
-    return found is not None
 
 
 def _check_entry(config: ServerConfig) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from headway.server import clock
 from headway.server.banner import served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, format_duration
+from headway.server.config.references import check_function
 from headway.server.config.show import keys_of, sound
 from headway.server.config.sources import DEFAULT, Layers
-from headway.server.config.validate import check_function
 from headway.server.functions.app import make_app
 from headway.server.functions.calls import TURN
 from headway.server.functions.codecs import KINDS
