@@ -96,7 +96,9 @@ def test_the_images_copy_what_they_install_and_run_as_a_numeric_user(file):
     ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in ignored if line.startswith("!")}
     assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src"} == kept
-    assert re.search(r"^USER \d+$", text, re.M) and 'ENTRYPOINT ["headway", "serve"]' in text
+    user, home = re.search(r"^USER (\d+)$", text, re.M)[1], "install --directory --owner headway"
+    assert f"--uid {user} headway" in text and f"{home} --mode 0700 /home/headway/.cache" in text
+    assert 'ENTRYPOINT ["headway", "serve"]' in text
     extras = set(re.search(r"/src\[([\w,]+)\]", text)[1].split(","))
     project = (DEPLOY.parent / "pyproject.toml").read_text()
     assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)

@@ -105,11 +105,11 @@ def test_a_single_checkpoint_is_shown_without_engine_memory_and_function():
         ),
         (
             {"models": [{"name": "a"}, {"name": "b", "engine": {"strategy": "budgets"}}]},
-            "headway.yaml: models[1].engine.strategy: it goes by what steps will take",
+            "headway.yaml: models[1].engine.strategy: it predicts the times of steps",
         ),
         (
             {"models": [{"name": "a"}, {"name": "b"}], "engine": {"strategy": "budgets"}},
-            "headway.yaml: engine.strategy: it goes by what steps will take",
+            "headway.yaml: engine.strategy: it predicts the times of steps",
         ),
         (
             {"models": [{"name": "a"}, {"name": "b", "engine": {"executor": "vllm"}}]}

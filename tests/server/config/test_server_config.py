@@ -490,7 +490,7 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("server: {host: 5}", "server.host should be a text, not 5"),
         (
             "engine: {strategy: budgets}",
-            "headway.yaml: engine.strategy: it goes by what steps will take, and engine.cost names "
+            "headway.yaml: engine.strategy: it predicts the times of steps, and engine.cost names "
             "no cost file; make one with headway calibrate",
         ),
         ("engine: {strategy: {relegate: hopeless}}", "engine.cost names no cost file"),

@@ -158,7 +158,7 @@ class ServerConfig(ConfigValues):
         if policies.predicting and not self.engine.cost:
             raise SettingAtError(
                 place("strategy"),
-                "it goes by what steps will take, and engine.cost names no cost file; make one "
+                "it predicts the times of steps, and engine.cost names no cost file; make one "
                 "with headway calibrate",
             )
         with placed_at("lanes"):
