@@ -228,6 +228,8 @@ def test_validate_refuses_an_invalid_device_and_too_many_threads(file):
         assert "is sound" in validate_file(file({"models": [{"device": sound}]}))
     with pytest.raises(SettingError, match="a device is cpu, cuda or cuda:N, not 'cudaa'"):
         validate_file(file({"models": [{"device": "cudaa"}]}))
+    with pytest.raises(SettingError, match="quantize int8 is for a CPU, not for cuda"):
+        validate_file(file({"models": [{"device": "cuda:1", "quantize": "int8"}]}))
     with pytest.raises(SettingError, match=r"engine.threads should be less than or equal to 1024"):
         validate_file(file({"engine": {"threads": 100_000}}))
 

@@ -120,11 +120,15 @@ def _check_memory(config: ServerConfig, share: int) -> None:
     """Check one engine's limits. share: bytes that it may take; 0: all free memory."""
     folder, device = checkpoint_folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
-    if folder is None or elsewhere or config.engine.executor != TORCH:
+    if folder is None or config.engine.executor != TORCH:
         return
     if is_encoder(folder):  # it keeps no KV
         return
     model, free = read_config(folder), free_on_host()
+    if device:
+        model.precision(config.model.precision, device.partition(":")[0])
+    if elsewhere:
+        return
     precision = model.precision(config.model.precision, "cpu")
     itemsize, weights = precision.itemsize, weight_bytes(model, precision)
     check_weights(weights, free, "cpu")
