@@ -59,7 +59,11 @@ def test_the_timeouts_and_body_limits_agree_with_headways_settings():
     drain, most = server.drain_timeout // SECOND, server.limits.body_bytes >> 20
     assert int(re.search(r"TimeoutStopSec=(\d+)", UNIT)[1]) > drain
     assert int(re.search(r"--stop-timeout (\d+)", DOCKER)[1]) > drain
-    assert "RestartPreventExitStatus=2" in UNIT and "ExecReload=/bin/kill -HUP $MAINPID" in UNIT
+    assert (
+        "Type=notify" in UNIT
+        and "RestartPreventExitStatus=2" in UNIT
+        and "ExecReload=/bin/kill -HUP $MAINPID" in UNIT
+    )
     idle = ConnectionSettings().idle_time / SECOND
     assert int(re.search(r"keepalive_timeout (\d+)s", NGINX)[1]) < idle
     assert int(re.search(r"keepalive (\d+)s", CADDY)[1]) < idle

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -136,4 +138,15 @@ def _hang_ups() -> threading.Event:
     would a mask."""
     came = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: came.set())
+    _tell_systemd()
     return came
+
+
+def _tell_systemd() -> None:
+    """Tell systemd that the process has started (sd_notify). Before that it sends no SIGHUP."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if address.startswith("@"):  # in the abstract namespace
+        address = f"\0{address[1:]}"
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, suppress(OSError):
+            told.sendto(b"READY=1", address)

@@ -751,6 +751,26 @@ def test_a_serving_function_reloads_its_keys(tmp_path, watched):
         process.stdout.close()
 
 
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_once_a_reload_does_no_harm(tmp_path, monkeypatch, abstract):
+    (tmp_path / "mine.py").write_text("def same(items):\n    return items\n")
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{path}" if abstract else path)
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{path}" if abstract else path)
+        process = served("mine:same", "--port", "0", folder=tmp_path)
+        try:
+            assert systemd.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGHUP)
+            heard(process, "keys reloaded")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.stdout.close()
+
+
 def test_a_reload_that_is_asked_for_while_the_server_starts_waits_until_it_can_be_done(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\n"
