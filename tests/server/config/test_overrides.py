@@ -62,12 +62,28 @@ def test_a_variable_of_a_strategys_part_beside_one_of_its_name_is_refused(file, 
 OWN = "models: [{name: a, engine: {executor: torch, slots: 4}}, {function: 'mine:f'}]"
 
 
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        ({"server": {"port": 99_999}}, "--port: server.port"),
+        ({"server": {"drain_timeout": "5"}}, "--drain-timeout: server.drain_timeout"),
+        ({"engine": {"executor": "vlm"}}, "--executor: engine.executor"),
+        ({"ledger": {"url": 5}}, "--ledger: ledger.url"),
+        ({"models": [{"path": 5}]}, "MODEL: models[0].path"),
+    ],
+)
+def test_an_invalid_value_of_an_option_is_refused_by_the_options_name(flags, said):
+    with pytest.raises(SettingError) as caught:
+        ServerConfig.load(None, flags)
+    assert str(caught.value).startswith(said)
+
+
 def test_a_flag_or_variable_that_every_entry_overrides_is_refused(file, monkeypatch):
     path = file(OWN)
     said = "{}: engine.{} changes nothing: every entry of models sets its own"
     with pytest.raises(SettingError) as caught:
         ServerConfig.load(path, {"engine": {"executor": "vllm"}})
-    assert str(caught.value) == said.format("flag", "executor")
+    assert str(caught.value) == said.format("--executor", "executor")
     monkeypatch.setenv("HEADWAY_ENGINE__SLOTS", "8")
     with pytest.raises(SettingError) as caught:
         ServerConfig.load(path)

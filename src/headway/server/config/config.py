@@ -46,8 +46,8 @@ from headway.server.config.sections.section import (
 from headway.server.config.sections.strategy import StrategySettings, parts_of
 from headway.server.config.sources import (
     DEFAULT,
-    FLAG,
     Layers,
+    flag_name,
     read_environment,
     read_file,
     refuse_new,
@@ -92,7 +92,7 @@ class ServerConfig(ConfigValues):
         refuse_new(cls, "lanes", layers.values)
         layers.add(environment, lambda where: variable_name(cls, where))
         given = without_none(flags)
-        layers.add(given, lambda where: FLAG)
+        layers.add(given, flag_name)
         config = layers.build(cls)
         check_overridden(config, [environment, given], layers.origin)
         functions = bool(config.functions)

@@ -19,7 +19,12 @@ from headway.server.config.problems import describe_problems, dotted_path
 from headway.server.config.sections.section import Location, Section
 from headway.yaml_values import MERGE, DistinctLoader, load_yaml
 
-DEFAULT, FLAG = "default", "flag"
+DEFAULT = "default"
+STORES = {  # options that are not named like their setting
+    ("jobs", "store"): "--jobs",
+    ("ledger", "url"): "--ledger",
+    ("versions", "store"): "--versions",
+}
 TEXT = "tag:yaml.org,2002:str"  # the tag of a key that YAML reads as text
 
 Config = TypeVar("Config", bound=BaseSettings)
@@ -173,6 +178,13 @@ def refuse_new(kind: type[BaseSettings], section: str, before: Mapping[str, Any]
         if name.startswith(own + nested) and part not in known:
             hint = did_you_mean(part, known) if known else "; there are none"
             raise SettingError(f"{name}: {section}.{part} is not known{hint}")
+
+
+def flag_name(where: Location) -> str:
+    """The option or argument of `headway serve` that sets a location."""
+    if where[:1] == ("models",):
+        return "MODEL"
+    return STORES.get((str(where[0]), str(where[1])), f"--{where[1]}".replace("_", "-"))
 
 
 def variable_name(kind: type[BaseSettings], where: Location) -> str:
