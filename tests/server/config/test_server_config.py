@@ -811,6 +811,12 @@ def test_a_misspelt_variable_that_is_read_elsewhere_names_the_right_one(load, mo
     assert "did you mean HEADWAY_CPU_KERNELS?" in refusal(load, "")
 
 
+@pytest.mark.parametrize("name", ["four_endpoints.yaml", "voice_agent/lanes.yaml"])
+def test_the_endpoints_of_compare_are_recognised_as_another_kind_of_file(name):
+    with pytest.raises(SettingError, match=r"yaml has the endpoints of `headway compare`.*`lanes`"):
+        ServerConfig.load(ROOT / "examples" / name)
+
+
 def test_a_missing_file_is_named(tmp_path):
     missing = tmp_path / "none.yaml"
     with pytest.raises(SettingError, match=f"^{re.escape(str(missing))} cannot be read: No such"):

@@ -25,6 +25,7 @@ STORES = {  # options that are not named like their setting
     ("ledger", "url"): "--ledger",
     ("versions", "store"): "--versions",
 }
+OF_ENDPOINTS = {"trace", "arrivals"}  # one of them is in each endpoint, and in no section
 TEXT = "tag:yaml.org,2002:str"  # the tag of a key that YAML reads as text
 
 Config = TypeVar("Config", bound=BaseSettings)
@@ -130,6 +131,13 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path.name} is not YAML: {_marked(error)}") from error
     if found is not None and not isinstance(found, dict):
         raise SettingError(f"{path.name}: sections with names are wanted, not {found!r}")
+    if found and all(
+        isinstance(each, dict) and OF_ENDPOINTS & each.keys() for each in found.values()
+    ):
+        raise SettingError(
+            f"{path.name} has the endpoints of `headway compare`, `bench` or `tune`; a server's "
+            "file has its lanes under `lanes`: docs/server-config.md"
+        )
     return {key: value for key, value in (found or {}).items() if value is not None}
 
 
