@@ -70,6 +70,7 @@ OWN = "models: [{name: a, engine: {executor: torch, slots: 4}}, {function: 'mine
         ({"engine": {"executor": "vlm"}}, "--executor: engine.executor"),
         ({"ledger": {"url": 5}}, "--ledger: ledger.url"),
         ({"models": [{"path": 5}]}, "MODEL: models[0].path"),
+        ({"keys": [5]}, "--keys: keys[0]"),
     ],
 )
 def test_an_invalid_value_of_an_option_is_refused_by_the_options_name(flags, said):

@@ -20,7 +20,7 @@ from headway.server.config.sections.section import Location, Section
 from headway.yaml_values import MERGE, DistinctLoader, load_yaml
 
 DEFAULT = "default"
-STORES = {  # options that are not named like their setting
+STORES: dict[tuple[str, ...], str] = {  # options that are not named like their setting
     ("jobs", "store"): "--jobs",
     ("ledger", "url"): "--ledger",
     ("versions", "store"): "--versions",
@@ -192,7 +192,8 @@ def flag_name(where: Location) -> str:
     """The option or argument of `headway serve` that sets a location."""
     if where[:1] == ("models",):
         return "MODEL"
-    return STORES.get((str(where[0]), str(where[1])), f"--{where[1]}".replace("_", "-"))
+    setting = tuple(map(str, where[:2]))
+    return STORES.get(setting, f"--{setting[-1]}".replace("_", "-"))
 
 
 def variable_name(kind: type[BaseSettings], where: Location) -> str:
