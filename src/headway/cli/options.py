@@ -23,7 +23,7 @@ Quantize = Annotated[
     str,
     typer.Option(
         metavar="KIND",
-        help="int8: weights in 8 bits, by headway's own executor on a CPU. Default: they are in "
+        help="int8: weights in 8 bits, by headway's own executor on a CPU. Default: weights in "
         "the dtype.",
     ),
 ]
