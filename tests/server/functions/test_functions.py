@@ -751,6 +751,24 @@ def test_a_serving_function_reloads_its_keys(tmp_path, watched):
         process.stdout.close()
 
 
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_function_without_keys_on_all_addresses_is_warned_of(tmp_path, monkeypatch, form):
+    (tmp_path / "mine.py").write_text("def same(items):\n    return items\n")
+    monkeypatch.setenv("HEADWAY_LOGS__FORMAT", form)
+    process = served("mine:same", "--host", "0.0.0.0", "--port", "0", folder=tmp_path)
+    try:
+        said = []
+        while "ready" not in "".join(said[-1:]):
+            said.append(process.stdout.readline())
+            assert said[-1], "".join(said)
+        assert "NO API KEYS: OPEN TO EVERYBODY who can reach 0.0.0.0" in "".join(said)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
 @pytest.mark.parametrize("abstract", [False, True])
 def test_systemd_is_told_once_a_reload_does_no_harm(tmp_path, monkeypatch, abstract):
     (tmp_path / "mine.py").write_text("def same(items):\n    return items\n")

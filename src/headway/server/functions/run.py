@@ -191,9 +191,12 @@ class _Server:
             about = [f"headway {__version__} serves {target.name}", f"  on {path}"]
             size = self.service.batcher.settings.size
             about.append(f"  at most {size} items a call; lanes: {lanes}")
-            if self.service.keys.is_open:
-                about.append("  no API keys: open to everybody who reaches the port")
             self.logs.say("\n".join(about))
+        for warning in self.config.warnings:
+            if self.config.logs.format == "console":
+                self.logs.say(f"  {warning}", "bold yellow")
+            else:
+                self.logs.log.warning(warning)
         self.logs.log.info("ready", url=path, function=target.name, pid=os.getpid())
 
     def _url(self, listening: socket.socket) -> str:
