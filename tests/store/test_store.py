@@ -18,7 +18,7 @@ from headway.errors import SettingError
 from headway.store import database as database_module
 from headway.store import endings, migrate
 from headway.store.database import Database, StoreError, url_of
-from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
+from headway.store.deliveries import Deliveries, add_deliveries, delivery_id, host_of
 from headway.store.endings import Endings
 from headway.store.files import Files, StoredFile, bytes_of
 from headway.store.items.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
@@ -863,6 +863,18 @@ def test_the_delivery_that_is_due_first_goes_first(database):
         for id, due in (("evt_1", NOW + 5), ("evt_2", NOW + 4), ("evt_3", NOW + 4)):
             add_deliveries(connection, "batch_1", "batch.completed", [(id, "https://x", "")], due)
     assert [each.id for each in deliveries.due(NOW + 9, 2)] == ["evt_2", "evt_3"]
+
+
+def test_deliveries_to_some_hosts_are_left_out(database):
+    store, deliveries = Store(database), Deliveries(database)
+    store.batch(0)
+    urls = ["http://a", "http://a/1", "http://a?x=/", "http://a#1", "http://a:80/1", "http://ab/1"]
+    with database.begin() as connection:
+        bodies = [(f"evt_{at}", url, "") for at, url in enumerate(urls)]
+        add_deliveries(connection, "batch_1", "batch.completed", bodies, NOW)
+    assert [host_of(url) for url in urls] == [*["http://a"] * 4, "http://a:80", "http://ab"]
+    assert [each.url for each in deliveries.due(NOW, 9, ["http://a"])] == urls[4:]
+    assert [each.url for each in deliveries.due(NOW, 9, ["http://a:80", "http://ab"])] == urls[:4]
 
 
 def test_a_failed_transaction_is_a_store_error_and_is_rolled_back(tmp_path):

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from headway.store.database import Database
 from headway.store.ids import new_id
 from headway.store.jobs import Job
 from headway.store.tables import DELIVERIES
 
+HOST_ENDS = "/?#"  # what may follow the host in a URL
 Announce = Callable[[Connection, Job, int], None]  # takes a job that has ended, and the time
 
 
@@ -34,9 +35,13 @@ class Deliveries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def due(self, now: int, most: int) -> list[Delivery]:
-        """At most `most` deliveries that are due, the earliest first; ties by id."""
+    def due(self, now: int, most: int, without: Iterable[str] = ()) -> list[Delivery]:
+        """At most `most` deliveries that are due, the earliest first; ties by id. without: hosts
+        that are left out, as `host_of` has them."""
         wanted = select(DELIVERIES).where(DELIVERIES.c.due_at <= now)
+        for host in without:
+            begins = func.substr(DELIVERIES.c.url, 1, len(host) + 1)
+            wanted = wanted.where(begins.not_in([host + end for end in ("", *HOST_ENDS)]))
         wanted = wanted.order_by(DELIVERIES.c.due_at, DELIVERIES.c.id).limit(most)
         with self._database.begin() as connection:
             return [Delivery(**row._mapping) for row in connection.execute(wanted)]
@@ -77,6 +82,13 @@ def add_deliveries(
         delivery = Delivery(id, job, event, url, body, due_at=now)
         values = {name: getattr(delivery, name) for name in Delivery.__slots__}
         connection.execute(insert(DELIVERIES).values(values))
+
+
+def host_of(url: str) -> str:
+    """The URL up to the end of its host, as it is spelled."""
+    start = url.find("://") + 3
+    ends = [at for end in HOST_ENDS if (at := url.find(end, start)) >= 0]
+    return url[: min(ends, default=len(url))]
 
 
 def delivery_id(now: int) -> str:

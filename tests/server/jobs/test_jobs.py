@@ -662,15 +662,15 @@ def test_an_endpoint_that_cannot_be_called_does_not_block_the_others(tmp_path):
 
 
 @contextmanager
-def telling(tmp_path, hooks):
-    """Gives a function that makes a later call whose end is told to a path of the receiver. It
-    returns a function that looks the delivery up."""
-    wanted = [{"url": f"{hooks}/*", "secret": SECRET}]
+def telling(tmp_path, *hosts):
+    """Gives a function that makes a later call whose end is told to a path of a receiver, by
+    default of the first one. It returns a function that looks the delivery up."""
+    wanted = [{"url": f"{each}/*", "secret": SECRET} for each in hosts]
     with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
         store = front.jobs.store
 
-        def tell(path):
-            job = later(url, chat("a"), **{"x-headway-callback": f"{hooks}{path}"}).json()["id"]
+        def tell(path, host=hosts[0]):
+            job = later(url, chat("a"), **{"x-headway-callback": f"{host}{path}"}).json()["id"]
             of_job = store.deliveries.of_job
             until(lambda: store._thread.submit(of_job, job).result())
             return lambda: store._thread.submit(of_job, job).result()[0]
@@ -685,6 +685,19 @@ def test_an_endpoint_that_does_not_answer_does_not_delay_the_others(tmp_path):
         good = tell("/good")
         until(lambda: good().delivered_at)
         assert (slow().attempts, slow().problem) == (1, "")  # the attempt has not ended
+
+
+def test_however_many_webhooks_a_host_does_not_answer_another_host_gets_its_own(tmp_path):
+    with (
+        receiver() as (dead, unanswered),
+        receiver() as (alive, _),
+        telling(tmp_path, dead, alive) as tell,
+    ):
+        told = [tell("/slow/head") for _ in range(webhooks.AT_ONCE + 1)]
+        until(lambda: len(unanswered) == webhooks.AT_ONCE)
+        good = tell("/good", alive)
+        until(lambda: good().delivered_at)
+        assert sum(each().attempts for each in told) == webhooks.AT_ONCE  # one still waits
 
 
 def test_a_webhook_is_delivered_once_its_status_has_come(tmp_path):

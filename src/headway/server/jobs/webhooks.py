@@ -9,6 +9,7 @@ import json
 import random
 from base64 import b64decode, b64encode
 from calendar import timegm
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from hashlib import sha256
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import unquote
 
-from httpx2 import AsyncClient, Response
+from httpx2 import AsyncClient, Limits, Response
 from sqlalchemy import Connection
 
 from headway.errors import first_line
@@ -28,7 +29,7 @@ from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import wrong
 from headway.store.database import StoreError
-from headway.store.deliveries import Delivery, add_deliveries, delivery_id
+from headway.store.deliveries import Delivery, add_deliveries, delivery_id, host_of
 from headway.store.jobs import Job
 
 # Seconds to the next attempt, by the number of attempts so far: the schedule of the standard.
@@ -37,7 +38,7 @@ SPREAD = 0.1  # random addition to a pause, as a share of it
 LOOK = 1.0  # seconds between two looks for due deliveries
 TIMEOUT = 20.0  # seconds for an answer
 HELD = 60  # seconds after which an attempt without a stored end may be repeated
-AT_ONCE = 8  # attempts that may run at once
+AT_ONCE = 8  # attempts to one host that may run at once: a dead host delays no other one
 LONG = 2_000  # characters of a URL, at most
 GONE = 410  # the status of an endpoint that wants no more deliveries
 
@@ -101,31 +102,41 @@ class WebhookSender:
     ) -> None:
         self._store, self._endpoints = store, endpoints
         self._metrics, self._log = metrics, log
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], str] = {}  # the attempts, with their hosts
 
     async def run(self) -> None:
-        """Deliver until cancelled. Up to AT_ONCE attempts run at the same time."""
+        """Deliver until cancelled. Each host has up to AT_ONCE attempts at the same time."""
         none = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # it keeps no cookies
-        client = AsyncClient(timeout=None, follow_redirects=False, cookies=none)
+        some = Limits(max_connections=None, max_keepalive_connections=AT_ONCE)
+        client = AsyncClient(timeout=None, limits=some, follow_redirects=False, cookies=none)
         async with client, asyncio.TaskGroup() as group:
             while True:
                 with suppress(StoreError):  # the store's other users log it
-                    async for each in self._begun(AT_ONCE - len(self._running)):
+                    async for each in self._begun():
                         task = group.create_task(self._deliver(client, each))
-                        self._running.add(task)
-                        task.add_done_callback(self._running.discard)
+                        self._running[task] = host_of(each.url)
+                        task.add_done_callback(self._running.pop)
                 if self._running:
                     first = asyncio.FIRST_COMPLETED
                     await asyncio.wait(self._running, timeout=LOOK, return_when=first)
                 else:
                     await asyncio.sleep(LOOK)
 
-    async def _begun(self, most: int) -> AsyncIterator[Delivery]:
-        """Begin attempts at up to `most` due deliveries, and yield the deliveries."""
+    async def _begun(self) -> AsyncIterator[Delivery]:
+        """Begin attempts at the due deliveries whose hosts may have more, and yield them."""
         deliveries, now = self._store.deliveries, clock.unix()
-        for each in await self._store.ask(deliveries.due, now, most) if most else ():
-            if await self._store.ask(deliveries.begin, each, now + HELD):
-                yield replace(each, attempts=each.attempts + 1)
+        while found := await self._store.ask(deliveries.due, now, AT_ONCE, self._full):
+            for each in found:
+                if host_of(each.url) in self._full:
+                    continue
+                if await self._store.ask(deliveries.begin, each, now + HELD):
+                    yield replace(each, attempts=each.attempts + 1)
+
+    @property
+    def _full(self) -> list[str]:
+        """The hosts that may have no further attempt now."""
+        counts = Counter(self._running.values())
+        return [host for host, count in counts.items() if count >= AT_ONCE]
 
     async def _deliver(self, client: AsyncClient, delivery: Delivery) -> None:
         ends = await self._attempt(client, delivery)
