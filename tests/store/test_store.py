@@ -249,6 +249,24 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         Database(str(tmp_path / "jobs.db"))
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_deleted_or_replaced_while_it_is_in_use_stores_nothing(
+    tmp_path, is_replaced
+):
+    path, elsewhere = tmp_path / "jobs.db", tmp_path / "elsewhere"
+    database = Database(str(path))
+    path.rename(elsewhere)
+    if is_replaced:
+        Database(str(tmp_path / "other.db")).close()
+        (tmp_path / "other.db").rename(path)
+    with pytest.raises(StoreError, match="deleted or replaced"), database.begin():
+        pytest.fail("a transaction has begun")
+    elsewhere.rename(path)  # it is back
+    with database.begin() as connection:
+        assert connection.execute(select(FILES)).all() == []
+    database.close()
+
+
 def test_a_file_is_visible_once_its_upload_is_finished(database):
     files = Files(database)
     id = files.begin("t", NOW)

@@ -27,6 +27,7 @@ KEPT_ALIVE = {
     "keepalives_count": 2,  # questions without an answer
     "tcp_user_timeout": 20_000,  # milliseconds without an acknowledgement of what was sent
 }
+_File = tuple[int, int]  # its device, and its number there
 ENCODING = "UTF8"  # the only one of PostgreSQL that can store every text
 # Milliseconds without a statement after which PostgreSQL ends a transaction. Its server is stopped,
 # or its host is gone, and what it has locked would hold up all other servers.
@@ -48,6 +49,8 @@ class Database:
         url = url_of(where)
         self.name = without_password(url.render_as_string(hide_password=False))
         self.is_file = url.get_backend_name() == SQLITE
+        self._path = url.database or ""  # of a file
+        self._file: _File | None = None  # the file that is open; None: not yet, or no file
         self._lock = FileLock(Path(f"{url.database}.lock")) if self.is_file and alone else None
         try:
             if self.is_file and url.database:
@@ -56,6 +59,7 @@ class Database:
             with self.begin() as connection:
                 self._check_encoding(connection)
                 upgrade(connection)
+            self._file = _file_at(self._path) if self.is_file else None
         except SettingError:
             self.close()
             raise
@@ -78,6 +82,10 @@ class Database:
     def begin(self) -> Iterator[Connection]:
         """Run the block in a transaction: commit when it ends, roll back if it raises. Raises
         StoreError, also for a number that no column can hold."""
+        if self._file and _file_at(self._path) != self._file:
+            # SQLite would go on in a file without a name, and all of it would be lost at the end.
+            why = "its file was deleted or replaced: put it back, or start the server again"
+            raise StoreError(f"the store {self.name}: {why}")
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -95,6 +103,15 @@ class Database:
             engine.dispose()
         if self._lock:
             self._lock.release()
+
+
+def _file_at(path: str) -> _File | None:
+    """The file that has this path now; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def url_of(where: str) -> URL:
