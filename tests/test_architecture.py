@@ -61,6 +61,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "clock",
     "heap",
     "store_thread",
+    "store_clock",
     "protocol",
     "config",
     "engine",

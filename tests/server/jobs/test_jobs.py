@@ -590,7 +590,7 @@ def test_webhooks_are_signed_and_a_failed_one_is_repeated(tmp_path, monkeypatch)
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_webhook_to_an_unknown_endpoint_is_given_up_only_by_a_lone_server(is_alone):
     """Another server that shares the store may have the endpoint."""
-    store = SimpleNamespace(is_alone=is_alone)
+    store = SimpleNamespace(is_alone=is_alone, unix=clock.unix)
     sender = webhooks.WebhookSender(store, webhooks.Endpoints([]), None, None)
     delivery = Delivery("evt_1", "job_1", "job.completed", "https://x", "{}", attempts=1)
     ends = asyncio.run(sender._attempt(None, delivery))
@@ -614,7 +614,7 @@ def test_a_callback_is_told_whichever_server_ends_the_job(tmp_path):
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_webhook_for_an_event_that_its_endpoint_does_not_take_is_not_sent(is_alone):
     wanted = WebhookSettings(url="https://x/*", secret=SECRET, events=("job.failed",))
-    store = SimpleNamespace(is_alone=is_alone)
+    store = SimpleNamespace(is_alone=is_alone, unix=clock.unix)
     sender = webhooks.WebhookSender(store, webhooks.Endpoints([wanted]), None, None)
     delivery = Delivery("evt_1", "job_1", "job.completed", "https://x/1", "{}", attempts=1)
     ends = asyncio.run(sender._attempt(None, delivery))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headway.server import clock
 from headway.server.intake.access_record import access_record
 from headway.server.jobs.in_process import DAY, Answer
 from headway.server.jobs.metrics import JobMetrics
@@ -23,6 +24,9 @@ class Store:
 
     def __init__(self, is_alone=True):
         self.asked, self.is_alone = [], is_alone
+
+    def unix(self):
+        return clock.unix()
 
     async def ask(self, what, results, back, room, rooms, jobs):
         self.asked.append((room, rooms, set(jobs), [each.item for each in back]))

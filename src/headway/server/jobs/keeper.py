@@ -50,7 +50,7 @@ class Keeper:
         while True:
             self._work.clear()
             try:
-                await self._look(clock.unix())
+                await self._look(self._store.unix())
             except StoreError as error:
                 self._runner.doubt()  # items to be given up may have been taken, and not ended
                 self._log.error("jobs wait for their store", cause=str(error))

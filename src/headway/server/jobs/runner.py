@@ -161,7 +161,7 @@ class Runner:
             "accept": item.accept,
             "x-headway-lane": self._settings.lane,
             "x-request-id": f"{item.job}-{item.number}",
-            DUE: str(min(MOST_MS, max(1, round(1_000 * (item.expires_at - clock.unix()))))),
+            DUE: str(min(MOST_MS, max(1, round(1_000 * (item.expires_at - self._store.unix()))))),
             **item.headers,
         }
         try:

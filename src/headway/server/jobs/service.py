@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.server import ServerSettings
@@ -53,7 +52,7 @@ class JobService:
         self.runner: Runner | None = None
         self.validator: Validator | None = None
         self.keeper: Keeper | None = None
-        self._opened_at = clock.unix()
+        self._opened_at = self.store.unix()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_closing = False
 
@@ -184,7 +183,7 @@ class JobService:
     async def cancel(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
         """Begin to cancel a job. An ended job stays unchanged. Raises Problem."""
         await self.find(tenant, id, is_batch=is_batch)
-        await self.store.ask(self.store.jobs.cancel, id, clock.unix())
+        await self.store.ask(self.store.jobs.cancel, id, self.store.unix())
         if self.keeper:
             self.keeper.wake()
         return await self.find(tenant, id, is_batch=is_batch)

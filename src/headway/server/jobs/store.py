@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
+from headway.server.store_clock import StoreClock
 from headway.server.store_thread import StoreThread
 from headway.store.database import Database
 from headway.store.deliveries import Announce, Deliveries
@@ -41,12 +41,14 @@ class JobStore:
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
         self.endpoints = None if self.is_alone else endpoints
-        self.name, self.now = self._database.name, self._database.now
+        self.name, time = self._database.name, StoreClock(self._database)
+        # `now` asks the store, in its thread; `unix` does not. All times of jobs are by its clock.
+        self.now, self.unix = time.ask, time.seconds
         self.files, self.jobs = Files(self._database), Jobs(self._database)
         self.deliveries = Deliveries(self._database)
         keep = settings.keep // SECOND
-        self.endings = Endings(self._database, self._end, clock.unix, keep)
-        self.worker = new_id("worker-", clock.unix())
+        self.endings = Endings(self._database, self._end, self.unix, keep)
+        self.worker = new_id("worker-", self.unix())
         mine = self.worker, self.endings.finish, self.endpoints
         self.items = Items(self._database, *mine)
         self._thread = StoreThread(self._database, "store")

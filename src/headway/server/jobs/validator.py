@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from headway.server import clock
 from headway.server.jobs.store import JobStore
 from headway.server.jobs.validation import InputReader
 from headway.server.observe.logs import Log
@@ -69,7 +68,7 @@ class Validator:
             await store.ask(store.endings.fail, job, reader.errors)
             self._log.info("batch refused", job=job.id, errors=len(reader.errors))
             return
-        opened = job.id, reader.count, reader.model, clock.unix()
+        opened = job.id, reader.count, reader.model, store.unix()
         if not await store.ask(store.items.open, *opened):
             return
         self._log.info("batch begun", job=job.id, requests=reader.count)

@@ -22,7 +22,6 @@ from httpx2 import AsyncClient, Limits, Response
 from sqlalchemy import Connection
 
 from headway.errors import first_line
-from headway.server import clock
 from headway.server.config.sections.jobs import ANY, PREFIX, WebhookSettings
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
@@ -124,7 +123,7 @@ class WebhookSender:
 
     async def _begun(self) -> AsyncIterator[Delivery]:
         """Begin attempts at the due deliveries whose hosts may have more, and yield them."""
-        deliveries, now = self._store.deliveries, clock.unix()
+        deliveries, now = self._store.deliveries, self._store.unix()
         while found := await self._store.ask(deliveries.due, now, AT_ONCE, self._full):
             for each in found:
                 if host_of(each.url) in self._full:
@@ -153,7 +152,8 @@ class WebhookSender:
 
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """Make one attempt, and return the delivery as it is afterwards."""
-        endpoint, now = self._endpoints.of(delivery.url, delivery.event), clock.unix()
+        endpoint = self._endpoints.of(delivery.url, delivery.event)
+        now = self._store.unix()
         if endpoint is None or not endpoint.takes(delivery.event):
             # Another server that shares the store may have it.
             due = None if self._store.is_alone else again(delivery.attempts, now)

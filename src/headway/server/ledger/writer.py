@@ -15,6 +15,7 @@ from headway.server.config.durations import SECOND
 from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.observe.logs import Log
+from headway.server.store_clock import StoreClock
 from headway.store.database import Database, StoreError
 from headway.store.ids import new_id
 from headway.store.ledger.flush import (
@@ -54,6 +55,8 @@ class LedgerWriter:
         self._siblings = siblings
         self._settings, self._database, self._spend, self._log = settings, database, spend, log
         self._store = LedgerStore(database)
+        is_first = len(siblings) == 1
+        self._clock: StoreClock = StoreClock(database) if is_first else siblings[0]._clock
         self._alone = database.is_file
         now = _unix()
         id, host, pid = new_id("ledger-", clock.unix()), socket.gethostname(), os.getpid()
@@ -79,7 +82,7 @@ class LedgerWriter:
 
     def open(self) -> None:
         """Close dead writers' intervals, and read what was spent today. Raises StoreError."""
-        self._look(_unix())
+        self._look()
 
     def start(self, take: Callable[[int], Flush]) -> None:
         """Start the thread. It writes the flushes that `take` returns for a flush's number."""
@@ -125,13 +128,15 @@ class LedgerWriter:
             return
         try:
             if at >= self._look_at:
-                self._look(now)
+                self._look()
             if at >= self._clean_at and not self._store.forget(now - self._settings.keep):
                 self._clean_at = at + CLEAN
         except StoreError as error:
             self._failed(error)
 
-    def _look(self, now: int) -> None:
+    def _look(self) -> None:
+        self._clock.ask()
+        now = self._clock.nanoseconds()
         host, mine = self._writer.host, os.getpid()
         pids = self._store.open_pids(host)
         running = {pid: Path(f"/proc/{pid}").exists() for pid in pids}
@@ -162,7 +167,7 @@ class LedgerWriter:
             flush = self._pending
             try:
                 self._register(flush)
-                self._store.write(self._writer, flush, _unix() + LEASE)
+                self._store.write(self._writer, flush, self._clock.nanoseconds() + LEASE)
             except StoreError as error:
                 self._failed(error)
                 if not isinstance(error.__cause__, STATE):
@@ -176,7 +181,7 @@ class LedgerWriter:
         """Register the writer with its first flush, even if no engine is ready yet."""
         if not self._registered:
             self._writer = replace(self._writer, began=first.until - first.device_ns)
-            self._store.begin(self._writer, _unix() + LEASE)
+            self._store.begin(self._writer, self._clock.nanoseconds() + LEASE)
             self._registered = True
 
     def _done(self, flush: Flush) -> None:

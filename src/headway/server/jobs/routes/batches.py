@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from headway.errors import SettingError
-from headway.server import clock
 from headway.server.config.durations import SECOND, parse_duration
 from headway.server.config.tenant import Tenant
 from headway.server.http.body import BodyReader
@@ -114,7 +113,7 @@ def _find_input(connection: Connection, job: Job) -> None:
 
 
 def _new(jobs: JobService, request: Request, tenant: Tenant, body: BatchBody, hashed: str) -> Job:
-    now, window = clock.unix(), _seconds(body.completion_window)
+    now, window = jobs.store.unix(), _seconds(body.completion_window)
     kept = body.output_expires_after
     return Job(
         new_id("batch_", now),

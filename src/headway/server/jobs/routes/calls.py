@@ -77,7 +77,7 @@ class LaterCalls:
         ) as raw:
             body = bytes(raw)
         kinds = headers.get("content-type", "")[:255], headers.get("accept", "*/*")[:255]
-        now = clock.unix()
+        now = jobs.store.unix()
         job = Job(
             new_id("job_", now),
             *(tenant.name, tenant.key),

@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 
 from headway.core.request import NEVER
-from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.jobs.store import JobStore
 from headway.server.protocol.problem import Problem, wrong
@@ -62,7 +61,7 @@ class Upload:
             parser = MultipartParser(options[b"boundary"], self._callbacks)
         except FormParserError as error:
             raise _unreadable(error) from error
-        now = clock.unix()
+        now = self._store.unix()
         id = await self._store.ask(self._store.files.begin, self._tenant, now, self._check)
         try:
             await self._receive(request, parser, id)
