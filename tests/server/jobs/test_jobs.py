@@ -19,7 +19,9 @@ from headway.server.config.sections.jobs import WebhookSettings, new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.server.jobs.metrics import JobMetrics
+from headway.server.jobs.routes.upload import PART
 from headway.server.jobs.store import JobStore
+from headway.server.listening.connections import RECEIVING
 from headway.store.database import Database, StoreError
 from headway.store.deliveries import Deliveries, Delivery, add_deliveries, delivery_id
 from headway.store.endings import Endings
@@ -28,6 +30,7 @@ from headway.store.items.taking import MOST_ATTEMPTS
 from headway.store.jobs import IN_PROGRESS, Job, Jobs
 from headway.store.tables import ITEMS, WORKERS
 from tests.postgresql import postgresql
+from tests.server.http.raw_client import Hostile
 from tests.server.running_server import Permitted, embedded, fake, serving, until
 
 CHAT = "/v1/chat/completions"
@@ -260,6 +263,21 @@ def test_a_truncated_form_is_refused(url):
     answer = httpx2.post(f"{url}/v1/files", content=b"?", headers={"content-type": kind})
     assert answer.status_code == 400
     assert httpx2.post(f"{url}/v1/files", json={}).status_code == 415
+
+
+def test_each_part_of_an_upload_has_as_long_as_a_whole_body(tmp_path):
+    start = b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n'
+    head = b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n"
+    kind = b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+    with serving(config_of(tmp_path), fake) as (url, front):
+        receiving = front.http_server.connections._by_stage[RECEIVING]
+        sender = Hostile(url).say(head + kind + start)
+        until(lambda: receiving)
+        [connection] = receiving
+        before = connection.deadline
+        sender.say(b"a" * PART)
+        until(lambda: connection.deadline > before)
+        sender.close()
 
 
 def test_a_form_with_an_overlong_boundary_is_refused(url):

@@ -54,6 +54,11 @@ class Exchange:
             self.gone = None
             gone()
 
+    def allow_more_time(self) -> None:
+        """Let the rest of the body take as long again as a whole body may."""
+        if cycle := self._cycle():
+            cycle.transport.get_protocol().allow_more_time()  # type: ignore[attr-defined]
+
     def cut(self) -> None:
         """Close the connection in the middle of the answer, whatever its client has still to read.
         uvicorn takes it for a client that has disconnected, and logs no error."""

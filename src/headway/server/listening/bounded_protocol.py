@@ -1,6 +1,5 @@
 """BoundedProtocol: uvicorn's HTTP protocol with bounds on what a client sends before its key is
-read, in size and in time. One object per connection.
-"""
+read, in size and in time. One object per connection."""
 
 import asyncio
 from math import inf
@@ -30,8 +29,7 @@ REST = 10.0  # seconds for the rest of a body whose request was answered before 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection: a connections.Connection.
 
-    overloaded: the application that answers when the table admits no further request.
-    """
+    overloaded: the application that answers when the table admits no further request."""
 
     def __init__(
         self,
@@ -206,11 +204,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self.app = self.config.loaded_app if admitted else self._overloaded
         super().on_headers_complete()
         self._in_header, self._pending_bytes = False, 0
-        self._deadline.set(seconds(self._settings.body_time) + GRACE)
+        self.allow_more_time()
         if admitted:
             self._connections.set_stage(self, RECEIVING, self.loop.time())
         else:
             self.cycle.keep_alive = False
+
+    def allow_more_time(self) -> None:
+        """From now on the rest of the body may take as long as a whole one."""
+        if not self._in_header:
+            self._deadline.set(seconds(self._settings.body_time) + GRACE)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._exchange = Exchange(cycle, self._memory)

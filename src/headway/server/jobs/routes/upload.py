@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
+from headway.server.http.exchange import EXCHANGE
 from headway.server.jobs.store import JobStore
 from headway.server.protocol.problem import Problem, wrong
 from headway.store.files import StoredFile
@@ -27,7 +28,8 @@ ANCHOR = "created_at"
 
 
 class Upload:
-    """One form. Two parts bound its memory, however large the file is."""
+    """One form. Two parts bound its memory, however large the file is. Each part may take as long
+    as the whole body of another request."""
 
     def __init__(
         self,
@@ -85,6 +87,8 @@ class Upload:
                 )
             while len(self._held) >= PART:
                 await self._put(id)
+                if exchange := request.scope.get("extensions", {}).get(EXCHANGE):
+                    exchange.allow_more_time()
         if not self._is_over:
             raise wrong("the form is cut off")
         if self._held:
