@@ -856,6 +856,15 @@ def test_without_endpoints_no_job_waits_for_its_webhooks(database):
     assert store.jobs.forget(NOW + 99, NOW + 99, delivers=False) == 1
 
 
+def test_those_of_some_jobs_that_have_ended_are_found(database):
+    store = Store(database)
+    store.batch(1)
+    assert store.jobs.ended(["batch_1", "batch_2"]) == []
+    store.workers[0].exchange([answered(*store.workers[0].exchange([], [], 1))], [], 0)
+    assert store.jobs.ended(["batch_1", "batch_2"]) == ["batch_1"]
+    assert store.jobs.ended(["batch_2"]) == []
+
+
 def test_a_failed_delivery_is_due_again_until_it_is_delivered(database):
     store, deliveries = Store(database), Deliveries(database)
     store.batch(1)

@@ -164,6 +164,12 @@ class Jobs:
         with self._database.begin() as connection:
             return set(connection.execute(select(JOBS.c.id).where(mine)).scalars())
 
+    def ended(self, ids: Iterable[str]) -> list[str]:
+        """The ids, among these, of jobs that have ended."""
+        mine = JOBS.c.id.in_(list(ids)) & JOBS.c.status.in_(ENDED)
+        with self._database.begin() as connection:
+            return list(connection.execute(select(JOBS.c.id).where(mine)).scalars())
+
     def forget(self, before: int, now: int, *, delivers: bool = True) -> int:
         """Delete ended jobs that expired before `before`, with their results. A job stays while it
         has an unexpired file and, if `delivers`, until its webhooks are delivered or given up.

@@ -20,6 +20,7 @@ from headway.server.jobs.runner import Runner, RunnerSettings
 from headway.server.jobs.store import JobStore
 from headway.server.jobs.validation import InputReader
 from headway.server.jobs.validator import Validator
+from headway.server.jobs.waiting import Waiting
 from headway.server.jobs.webhooks import Endpoints, WebhookSender
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem, wrong
@@ -48,7 +49,7 @@ class JobService:
         self.webhooks = Endpoints(settings.webhooks)
         told = self.webhooks.announce, self._count_end
         self.store = JobStore(settings, *told, host.endpoints)
-        self.metrics = JobMetrics()
+        self.waiting, self.metrics = Waiting(self.store), JobMetrics()
         self.runner: Runner | None = None
         self.validator: Validator | None = None
         self.keeper: Keeper | None = None

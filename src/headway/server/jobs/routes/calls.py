@@ -1,6 +1,5 @@
 """Calls that are answered later: `Prefer: respond-async` on any endpoint, and /v1/jobs."""
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headway.server import clock
 from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
@@ -33,7 +31,6 @@ JOBS = "/v1/jobs"
 DAY = 86_400
 LATER = "respond-async"
 MOST_WAIT = 20.0  # seconds for which `Prefer: wait=N` holds an answer
-LOOK = 0.25  # seconds between two looks at the job during that wait
 # Headers that the call keeps until it runs, and headers that are refused: they mean nothing then.
 KEPT = (PROMPT_VERSION, WORKFLOW, ATTEMPT, EXPECTED, "x-request-id")
 REFUSED = (TTFT, TPOT, TIMEOUT, DUE, SUPERSEDE)
@@ -164,13 +161,11 @@ def call_routes(jobs: JobService) -> APIRouter:
 async def _ended(jobs: JobService, request: Request, id: str) -> Job:
     """The job, once it has ended or the wait that the caller asked for is over."""
     tenant = jobs.caller(request)
-    wanted = _WAIT.search(request.headers.get("prefer", "").lower())
-    until = clock.now() + round(min(float(wanted[1]) if wanted else 0.0, MOST_WAIT) * 1e9)
-    while True:
-        job = await jobs.find(tenant, id, is_batch=False)
-        if job.has_ended or clock.now() >= until:
-            return job
-        await asyncio.sleep(LOOK)
+    job = await jobs.find(tenant, id, is_batch=False)
+    if job.has_ended or not (wanted := _WAIT.search(request.headers.get("prefer", "").lower())):
+        return job
+    await jobs.waiting.wait(id, min(float(wanted[1]), MOST_WAIT))
+    return await jobs.find(tenant, id, is_batch=False)
 
 
 def store_problem(error: StoreError) -> Problem:
