@@ -13,12 +13,16 @@ import pytest
 from sqlalchemy import select, update
 from standardwebhooks import Webhook
 
+from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.jobs import WebhookSettings, new_secret
 from headway.server.config.sections.keys import digest
+from headway.server.http.body import BodyReader
+from headway.server.http.errors import CLIENT_GONE
 from headway.server.jobs import keeper, runner, webhooks
 from headway.server.jobs.metrics import JobMetrics
+from headway.server.jobs.routes.calls import LaterCalls
 from headway.server.jobs.routes.upload import PART
 from headway.server.jobs.store import JobStore
 from headway.server.listening.connections import RECEIVING
@@ -370,6 +374,25 @@ def test_a_later_call_with_a_bad_or_unsupported_header_is_refused(url, header, v
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, header, code)
     assert why in error["message"]
+
+
+def test_a_client_that_leaves_while_its_later_call_comes_is_no_fault_of_the_server():
+    about = {"path": CHAT, "method": "POST", "query_string": b""}
+    headers = [(b"prefer", b"respond-async"), (b"content-type", b"application/json")]
+    comes = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    host = SimpleNamespace(endpoints={CHAT: frozenset(["application/json"])}, lane="offline")
+    nothing = {"caller": lambda request: None, "may_add": lambda *given: None}
+    jobs, sent = SimpleNamespace(host=host, body_bytes=99, **nothing), []
+
+    async def receive():
+        return comes.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    app = LaterCalls(None, jobs, BodyReader(99, NEVER, lambda size: None))
+    asyncio.run(app({"type": "http", "headers": headers, **about}, receive, send))
+    assert sent[0]["status"] == CLIENT_GONE and comes == []
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,11 @@ async def _wrong_path(request: Request, error: Exception) -> Response:
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:
-    """The client left while its body was being read."""
+    return gone_response()
+
+
+def gone_response() -> Response:
+    """The answer where the client left while its body was being read."""
     return Response(status_code=CLIENT_GONE)
 
 

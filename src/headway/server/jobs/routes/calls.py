@@ -7,12 +7,12 @@ from functools import partial
 from hashlib import sha256
 
 from fastapi import APIRouter
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.http.body import JSON, BodyReader
-from headway.server.http.errors import error_response
+from headway.server.http.errors import error_response, gone_response
 from headway.server.http.openapi import responses
 from headway.server.intake.keys import acting_tenant
 from headway.server.jobs.routes.objects import job_bytes, job_object, list_object
@@ -52,6 +52,8 @@ class LaterCalls:
             response = error_response(problem)
         except StoreError as error:
             response = error_response(store_problem(error))
+        except ClientDisconnect:
+            response = gone_response()
         await response(scope, receive, send)
 
     def _is_wanted(self, scope: Scope) -> bool:
