@@ -259,6 +259,21 @@ def test_a_files_content_is_returned_unchanged(url, client, size):
     assert client.files.content(made.id).content == content
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_download_of_a_file_that_is_deleted_meanwhile_is_cut_off(tmp_path, caplog, fails):
+    def shorter(file):
+        yield b"a"
+        if fails:
+            away()
+
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        file = client.files.create(file=("a", b"ab"), purpose="batch")
+        front.jobs.store.files.content = shorter
+        with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
+            httpx2.get(f"{url}/v1/files/{file.id}/content")
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_a_truncated_form_is_refused(url):
     kind = "multipart/form-data; boundary=b"
     cut = b'--b\r\ncontent-disposition: form-data; name="file"; filename="x"\r\n\r\nabc'

@@ -1,18 +1,22 @@
 """/v1/files: OpenAI's files, of the purpose `batch`."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Scope
 
+from headway.server.http.exchange import EXCHANGE
 from headway.server.http.openapi import responses
 from headway.server.jobs.routes.objects import file_object, list_object
 from headway.server.jobs.routes.query import one_of, page_of
 from headway.server.jobs.routes.upload import Upload
 from headway.server.jobs.service import JobService, no_such_file
 from headway.server.protocol.problem import wrong
+from headway.store.database import StoreError
 from headway.store.files import StoredFile
 from headway.store.ids import NUL, is_id
 
@@ -59,7 +63,7 @@ def file_routes(jobs: JobService) -> APIRouter:
     async def content(request: Request, id: str) -> StreamingResponse:
         """The file itself."""
         file = await found(request, id)
-        pieces = _pieces(jobs, store.files.content(file))
+        pieces = _pieces(jobs, file, request.scope)
         headers = {"content-length": str(file.bytes)}
         return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
 
@@ -104,6 +108,12 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
         return JSONResponse(list_object(data, has_more=len(rows) > limit))
 
 
-async def _pieces(jobs: JobService, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while piece := await jobs.store.next_of(pieces):
-        yield piece
+async def _pieces(jobs: JobService, file: StoredFile, scope: Scope) -> AsyncIterator[bytes]:
+    """The file's content. If it is deleted meanwhile, or its store fails, the client is cut off."""
+    pieces, left = jobs.store.files.content(file), file.bytes
+    with suppress(StoreError):  # the store's other users log it
+        while piece := await jobs.store.next_of(pieces):
+            left -= len(piece)
+            yield piece
+    if left and (exchange := scope.get("extensions", {}).get(EXCHANGE)):
+        exchange.cut()
