@@ -20,7 +20,7 @@ from headway.server.config.sections.jobs import WebhookSettings, new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import CLIENT_GONE
-from headway.server.jobs import keeper, runner, webhooks
+from headway.server.jobs import keeper, runner, service, webhooks
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.routes.calls import LaterCalls
 from headway.server.jobs.routes.upload import PART
@@ -946,6 +946,23 @@ def test_results_are_kept_until_an_unreachable_store_is_back(tmp_path):
         assert client.batches.retrieve(batch.id).request_counts.completed == 0
         store.items.exchange = exchange
         assert ended(client, batch).request_counts.completed == 6
+
+
+def test_jobs_go_on_after_an_unforeseen_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "AGAIN", 0.05)
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        items, files = front.jobs.store.items, front.jobs.store.files
+        failing = {"exchange": items.exchange, "content": files.content}
+
+        def broken(name):
+            def fail_once(*given):
+                setattr(items if name == "exchange" else files, name, failing.pop(name))
+                raise RuntimeError("unforeseen")
+
+            return fail_once
+
+        items.exchange, files.content = broken("exchange"), broken("content")
+        assert ended(client, begun(client, GOOD)).status == "completed" and not failing
 
 
 def test_a_jobs_end_is_counted_only_once_it_is_committed(tmp_path, monkeypatch):

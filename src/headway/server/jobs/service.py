@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -31,7 +32,9 @@ from headway.store.jobs import Job, open_of
 
 MOST_OPEN = 10_000  # jobs of a tenant that have not ended
 MOST_KEY = 255  # characters of an Idempotency-Key
+AGAIN = 15.0  # seconds before a task that has failed goes on; by then its lease is renewed
 CLOSING = 10.0  # seconds to store results when the server ends
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class JobService:
@@ -70,10 +73,10 @@ class JobService:
         self.runner = Runner(app, store, answering, self.metrics, log)
         self.validator = Validator(store, self._reader, self.runner.wake, log)
         self.keeper = Keeper(store, self.runner, self.settings, self.metrics, log)
-        takers = [self._take(each) for each in (self.runner.run, self.validator.run)]
-        works = [*takers, self.keeper.run()]
+        runs = self.runner.run, self.validator.run
+        works: list[Work] = [*[partial(self._take, each) for each in runs], self.keeper.run]
         if self.settings.webhooks:
-            works.append(WebhookSender(store, self.webhooks, self.metrics, log).run())
+            works.append(WebhookSender(store, self.webhooks, self.metrics, log).run)
         self._tasks = [asyncio.create_task(self._stands(each)) for each in works]
 
     async def drain(self) -> None:
@@ -210,18 +213,20 @@ class JobService:
         lines, takes_objects = self.settings.lines, endpoint in self.host.objects
         return InputReader(endpoint, lines, self.body_bytes, takes_objects)
 
-    async def _take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _take(self, run: Work) -> None:
         """Run a task that takes jobs, once this server has its lease."""
         assert self.keeper
         await self.keeper.leased.wait()
         await run()
 
-    async def _stands(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception:  # the task's edge
-            self._log.critical("jobs have stopped", exc_info=True)
-            raise
+    async def _stands(self, work: Work) -> None:
+        """Run a task that has no end, and run it again when it fails."""
+        while True:
+            try:
+                await work()
+            except Exception:  # the task's edge
+                self._log.critical("jobs have failed, and go on", exc_info=True, in_s=AGAIN)
+            await asyncio.sleep(AGAIN)
 
 
 def no_such_file(id: str, param: str) -> Problem:
