@@ -468,6 +468,27 @@ def test_a_ledger_is_read_from_a_path_with_special_characters(tmp_path, folder):
     database.close()
 
 
+def test_a_ledger_is_read_in_a_folder_that_takes_no_files(tmp_path, monkeypatch):
+    where = tmp_path / "ledger.db"
+    database = Database(str(where))
+    run = Run(LedgerStore(database))
+    run.write(run.flush(1, 30, [20]))
+
+    def beside():
+        """The files beside the ledger while it is read."""
+        reader = LedgerReader(str(where))
+        with reader.begin() as connection:
+            assert connection.execute(select(REQUESTS.c.id)).all()
+            found = {each.name for each in tmp_path.iterdir()}
+        reader.close()
+        return found
+
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    assert "ledger.db-wal" in beside(), "a server may write to it"
+    database.close()
+    assert beside() == {"ledger.db", "ledger.db.lock"}
+
+
 def test_a_writer_that_is_killed_leaves_whole_flushes(where, database):
     with database.begin() as connection:
         for table in (REQUESTS, MINUTES, WRITERS):

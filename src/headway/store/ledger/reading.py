@@ -1,5 +1,6 @@
 """LedgerReader: reads a store's ledger while a server writes to it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,9 +81,10 @@ def _reading_engine(url: URL, name: str) -> Engine:
     path = Path(url.database or "")
     if not path.is_file():
         raise SettingError(f"there is no ledger {name}")
-    file = URL.create(
-        "sqlite", database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"}
-    )
+    query = {"mode": "ro", "uri": "true"}
+    if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
+        query["immutable"] = "1"  # SQLite can make no file beside it, and no server writes to it
+    file = URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
     engine = create_engine(file, connect_args={"timeout": PATIENCE})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
