@@ -948,6 +948,19 @@ def test_results_are_kept_until_an_unreachable_store_is_back(tmp_path):
         assert ended(client, batch).request_counts.completed == 6
 
 
+def test_a_server_starts_although_the_store_is_locked_just_then(tmp_path, monkeypatch):
+    free_all, locked = Items.free_all, ["locked"]
+
+    def locked_once(items):
+        if locked:
+            raise StoreError(locked.pop())
+        free_all(items)
+
+    monkeypatch.setattr(Items, "free_all", locked_once)
+    with serving(config_of(tmp_path), fake) as (url, _), client_of(url) as client:
+        assert ended(client, begun(client, GOOD)).status == "completed" and not locked
+
+
 def test_jobs_go_on_after_an_unforeseen_error(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "AGAIN", 0.05)
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:

@@ -33,7 +33,10 @@ class Keeper:
         settings: JobSettings,
         metrics: JobMetrics,
         log: Log,
+        opened_at: int = 0,
     ) -> None:
+        """opened_at: when this server opened the store, in Unix seconds by the store's clock."""
+        self._opened_at = opened_at
         self._store, self._runner, self._metrics, self._log = store, runner, metrics, log
         self._keep = settings.keep // SECOND
         self._told = {"delivers": bool(settings.webhooks)}
@@ -64,6 +67,10 @@ class Keeper:
         if clock.now() < self._renew_at:
             return
         store = self._store
+        if not self.leased.is_set() and store.is_alone:  # who had the file before has ended
+            await store.ask(store.items.free_all)
+            opened = self._opened_at  # earlier uploads were cut off, and count for nothing
+            await store.ask(store.files.delete_expired, opened, opened)
         now = await store.ask(store.now)
         await store.ask(store.items.keep_alive, now, now + LEASE)
         self._renew_at = clock.now() + RENEWED * SECOND

@@ -63,16 +63,14 @@ class JobService:
     async def start(self, app: ASGIApp) -> None:
         """Resume the jobs in the store. app: answers the items."""
         store, host, log = self.store, self.host, self._log
-        if store.is_alone:
-            await store.ask(store.items.free_all)
-            opened = self._opened_at  # earlier uploads were cut off, and count for nothing
-            await store.ask(store.files.delete_expired, opened, opened)
         tenant_of = host.keys.tenant_of
         at_once = min(self.settings.at_once, host.room)
         answering = RunnerSettings(host.lane, at_once, tenant_of, host.keys.rooms)
         self.runner = Runner(app, store, answering, self.metrics, log)
         self.validator = Validator(store, self._reader, self.runner.wake, log)
-        self.keeper = Keeper(store, self.runner, self.settings, self.metrics, log)
+        self.keeper = Keeper(
+            store, self.runner, self.settings, self.metrics, log, opened_at=self._opened_at
+        )
         runs = self.runner.run, self.validator.run
         works: list[Work] = [*[partial(self._take, each) for each in runs], self.keeper.run]
         if self.settings.webhooks:
