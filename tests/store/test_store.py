@@ -67,6 +67,12 @@ class Store:
         for each in self.workers:
             each.keep_alive(NOW, NOW + 30)
 
+    def forget(self, before, now, **told):
+        """Forget all old jobs. Returns how many there were."""
+        ids = self.jobs.old(before, now, **told)
+        self.jobs.forget(ids)
+        return len(ids)
+
     def _announce(self, connection, job, now):
         self.announced.append((job.id, job.status))
 
@@ -317,8 +323,9 @@ def test_expired_files_and_broken_uploads_are_deleted(database):
     kept, over, broken = (files.begin("t", NOW) for _ in range(3))
     files.finish(StoredFile(kept, "t", "batch", "f", 0, NOW, NOW + 2))
     files.finish(StoredFile(over, "t", "batch", "f", 0, NOW, NOW + 1))
-    assert files.delete_expired(NOW + 1, NOW) == 1  # the upload may still come
-    assert files.delete_expired(NOW + 1, NOW + 1) == 1
+    for uploads_before in (NOW, NOW + 1):  # first, the upload may still come
+        [old] = files.expired(NOW + 1, uploads_before)
+        files.delete(old)
     with database.begin() as connection:
         assert connection.execute(select(FILES.c.id)).scalars().all() == [kept]
     assert broken != over
@@ -806,12 +813,45 @@ def test_an_ended_job_is_forgotten_with_its_results(database):
     [item] = store.workers[0].exchange([], [], 1)
     store.workers[0].exchange([answered(item)], [], 0)
     store.batch(1, "batch_2")
-    assert store.jobs.forget(NOW + 61, NOW + 59) == 0  # its file is promised until NOW + 60
-    assert store.jobs.forget(NOW + 61, NOW + 60) == 1
+    assert store.forget(NOW + 61, NOW + 59) == 0  # its file is promised until NOW + 60
+    assert store.forget(NOW + 61, NOW + 60) == 1
     assert store.find() is None and store.find("batch_2")
     with database.begin() as connection:
         assert connection.execute(select(FILES)).all() == []
         assert connection.execute(select(ITEMS.c.job)).scalars().all() == ["batch_2"]
+
+
+def done(store, count):
+    """A batch of so many answered items."""
+    store.batch(count)
+    for item in store.workers[0].exchange([], [], count):
+        store.workers[0].exchange([answered(item)], [], 0)
+    return store.find("batch_1")
+
+
+def test_a_file_of_results_is_hidden_and_deleted_piece_by_piece(database, monkeypatch):
+    monkeypatch.setattr("headway.store.files.PIECE_CLEARED", 1)
+    store = Store(database)
+    id = done(store, 3).output_file
+    assert store.files.expired(NOW, NOW) == []
+    for _ in range(3):
+        assert store.files.clear_some(id) and store.files.get("t", id) is None
+    assert store.files.expired(NOW, NOW) == [id], "the deletion may be cut off here"
+    assert not store.files.clear_some(id)
+    store.files.delete(id)
+    assert store.files.expired(NOW, NOW) == [] and not store.files.clear_some(id)
+    upload = store.files.begin("t", NOW)
+    assert not store.files.clear_some(upload) and store.files.expired(NOW, NOW) == []
+
+
+def test_the_items_of_an_old_job_are_deleted_piece_by_piece(database, monkeypatch):
+    monkeypatch.setattr("headway.store.files.PIECE_CLEARED", 40)
+    store = Store(database)
+    job = done(store, 3)
+    assert store.jobs.old(NOW + 61, NOW + 60) == [job.id]
+    assert [store.jobs.drop_items(job.id) for _ in range(3)] == [True, True, False]
+    store.jobs.forget([job.id])
+    assert store.find(job.id) is None and store.jobs.old(NOW + 61, NOW + 60) == []
 
 
 def test_forgetting_a_job_reads_no_deliveries_of_others(tmp_path):
@@ -826,7 +866,7 @@ def test_forgetting_a_job_reads_no_deliveries_of_others(tmp_path):
         add_deliveries(connection, "batch_1", "batch.completed", bodies, NOW)
         driver = connection.connection.driver_connection
     driver.set_progress_handler(lambda: steps.append(1), 100)
-    assert store.jobs.forget(2**40, NOW, delivers=False) == 1
+    assert store.forget(2**40, NOW, delivers=False) == 1
     driver.set_progress_handler(None, 100)
     assert len(steps) < 100  # hundreds of SQLite's instructions
     database.close()
@@ -840,11 +880,11 @@ def test_a_job_is_not_forgotten_before_its_webhooks(database):
     id = delivery_id(NOW)
     with database.begin() as connection:
         add_deliveries(connection, "job_1", "job.completed", [(id, "https://x", "{}")], NOW)
-    assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and store.find("job_1")
+    assert store.forget(NOW + 99, NOW + 99) == 1 and store.find("job_1")
     assert [each.id for each in deliveries.due(NOW + 99, 9)] == [id]
     [due] = deliveries.of_job("job_1")
     deliveries.end(replace(due, due_at=None, problem="status 410"))
-    assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and not store.find("job_1")
+    assert store.forget(NOW + 99, NOW + 99) == 1 and not store.find("job_1")
 
 
 def test_without_endpoints_no_job_waits_for_its_webhooks(database):
@@ -853,7 +893,7 @@ def test_without_endpoints_no_job_waits_for_its_webhooks(database):
     store.workers[0].exchange([answered(*store.workers[0].exchange([], [], 1))], [], 0)
     with database.begin() as connection:
         add_deliveries(connection, "job_1", "job.completed", [("evt_1", "https://x", "{}")], NOW)
-    assert store.jobs.forget(NOW + 99, NOW + 99, delivers=False) == 1
+    assert store.forget(NOW + 99, NOW + 99, delivers=False) == 1
 
 
 def test_those_of_some_jobs_that_have_ended_are_found(database):

@@ -1,15 +1,17 @@
 """Files: uploads, and the results of batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
 from headway.store.database import Database
 from headway.store.ids import new_id
 from headway.store.tables import FILES, ITEMS, PARTS, ItemState
 
 PAGE = 64  # results read at a time
+CLEARED, PIECE_CLEARED = 1_024, 16 << 20  # rows and bytes deleted at a time: others wait for it
 PIECE = 1 << 20  # bytes of results read at a time; a longer result is read alone
 FAILED = ItemState.FAILED, ItemState.UNANSWERED
 Then = Callable[[Connection], object] | None
@@ -98,16 +100,30 @@ class Files:
         with self._database.begin() as connection:
             drop_file(connection, id)
 
-    def delete_expired(self, now: int, uploads_before: int) -> int:
-        """Delete expired files, and unfinished uploads begun before `uploads_before`. Returns how
-        many."""
-        over = FILES.c.expires_at <= now
-        broken = FILES.c.is_whole.is_(False) & (FILES.c.created_at < uploads_before)
+    def clear_some(self, id: str) -> bool:
+        """Hide a file of results, and clear its next piece, before it is deleted. False: it has no
+        more, or it is an upload."""
         with self._database.begin() as connection:
-            ids = list(connection.execute(select(FILES.c.id).where(over | broken)).scalars())
-            for id in ids:
-                drop_file(connection, id)
-        return len(ids)
+            row = connection.execute(select(FILES).where(FILES.c.id == id)).one_or_none()
+            if row is None or row.job is None:
+                return False
+            connection.execute(update(FILES).where(FILES.c.id == id).values(is_whole=False))
+            size = func.length(ITEMS.c.output)
+            mine = _results_of(row) & ITEMS.c.output.is_not(None)
+            sizes = select(ITEMS.c.number, size).where(mine).order_by(ITEMS.c.number).limit(CLEARED)
+            if not (found := connection.execute(sizes).all()):
+                return False
+            these = ITEMS.c.number.between(found[0][0], first_piece(found))
+            connection.execute(update(ITEMS).where(mine & these).values(output=None))
+        return True
+
+    def expired(self, now: int, uploads_before: int) -> list[str]:
+        """The ids of files to delete: expired ones, those whose deletion was cut off, and
+        unfinished uploads that were begun before `uploads_before`."""
+        is_old = FILES.c.job.is_not(None) | (FILES.c.created_at < uploads_before)
+        over = (FILES.c.expires_at <= now) | (FILES.c.is_whole.is_(False) & is_old)
+        with self._database.begin() as connection:
+            return list(connection.execute(select(FILES.c.id).where(over)).scalars())
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
         """The file's bytes, in pieces; each piece is read when it is asked for."""
@@ -163,10 +179,27 @@ def drop_file(connection: Connection, id: str) -> None:
     """Delete a file, within a transaction. For a result file, clear its items' outputs."""
     row = connection.execute(select(FILES).where(FILES.c.id == id)).one_or_none()
     if row and row.job is not None:
-        states = FAILED if row.is_errors else (ItemState.ANSWERED,)
-        mine = (ITEMS.c.job == row.job) & ITEMS.c.state.in_(states)
-        connection.execute(update(ITEMS).where(mine).values(output=None))
+        connection.execute(update(ITEMS).where(_results_of(row)).values(output=None))
     connection.execute(delete(FILES).where(FILES.c.id == id))
+
+
+def first_piece(sizes: Sequence[Row[int, int | None]]) -> int:
+    """The number of the last row of those that are deleted at once. sizes: of the rows that come
+    next, by their numbers."""
+    until, total = sizes[0]
+    for number, size in sizes[1:]:
+        total = (total or 0) + (size or 0)
+        if total > PIECE_CLEARED:
+            break
+        until = number
+    return until
+
+
+def _results_of(file: Row[Any]) -> ColumnElement[bool]:
+    """Match the items whose results are the content of this file."""
+    states = FAILED if file.is_errors else (ItemState.ANSWERED,)
+    mine: ColumnElement[bool] = ITEMS.c.job == file.job
+    return mine & ITEMS.c.state.in_(states)
 
 
 def _whole(tenant: str) -> Select[tuple[object, ...]]:

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from headway.store.database import Database, StoreError
-from headway.store.tables import DELIVERIES, FILES, JOBS
+from headway.store.files import CLEARED, first_piece
+from headway.store.tables import DELIVERIES, FILES, ITEMS, JOBS
 
 VALIDATING, IN_PROGRESS, FINALIZING = "validating", "in_progress", "finalizing"
 COMPLETED, FAILED, EXPIRED = "completed", "failed", "expired"
@@ -24,6 +25,7 @@ CANCELLING, CANCELLED = "cancelling", "cancelled"
 UNTIL_CANCELLED = (VALIDATING, IN_PROGRESS)  # jobs that can be cancelled or expire
 OPEN = (VALIDATING, IN_PROGRESS, CANCELLING, FINALIZING)
 ENDED = (COMPLETED, FAILED, EXPIRED, CANCELLED)
+PAGE = 100  # jobs forgotten at a time
 Endpoints = Collection[str] | None  # None: all
 
 
@@ -170,10 +172,9 @@ class Jobs:
         with self._database.begin() as connection:
             return list(connection.execute(select(JOBS.c.id).where(mine)).scalars())
 
-    def forget(self, before: int, now: int, *, delivers: bool = True) -> int:
-        """Delete ended jobs that expired before `before`, with their results. A job stays while it
-        has an unexpired file and, if `delivers`, until its webhooks are delivered or given up.
-        Returns how many."""
+    def old(self, before: int, now: int, *, delivers: bool = True) -> list[str]:
+        """The ids of up to PAGE ended jobs that expired before `before`. A job stays while it has
+        an unexpired file and, if `delivers`, until its webhooks are delivered or given up."""
         kept = select(FILES.c.job).where(FILES.c.job.is_not(None), FILES.c.expires_at > now)
         due = select(DELIVERIES.c.job).where(DELIVERIES.c.due_at.is_not(None))
         old = select(JOBS.c.id).where(JOBS.c.expires_at < before, JOBS.c.status.in_(ENDED))
@@ -181,8 +182,23 @@ class Jobs:
         if delivers:
             old = old.where(JOBS.c.id.not_in(due))
         with self._database.begin() as connection:
-            connection.execute(delete(FILES).where(FILES.c.job.in_(old)))
-            return connection.execute(delete(JOBS).where(JOBS.c.id.in_(old))).rowcount
+            return list(connection.execute(old.limit(PAGE)).scalars())
+
+    def drop_items(self, job: str) -> bool:
+        """Delete the next items of a job that has ended. False: it had no more."""
+        size = func.length(ITEMS.c.output)
+        wanted = select(ITEMS.c.number, size).where(ITEMS.c.job == job).limit(CLEARED)
+        with self._database.begin() as connection:
+            if found := connection.execute(wanted.order_by(ITEMS.c.number)).all():
+                these = ITEMS.c.number <= first_piece(found)
+                connection.execute(delete(ITEMS).where(ITEMS.c.job == job, these))
+        return bool(found)
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Delete these jobs, which have ended, with what is left of their items."""
+        with self._database.begin() as connection:
+            connection.execute(delete(FILES).where(FILES.c.job.in_(ids)))
+            connection.execute(delete(JOBS).where(JOBS.c.id.in_(ids)))
 
 
 def add_job(connection: Connection, job: Job) -> None:

@@ -70,7 +70,8 @@ class Keeper:
         if not self.leased.is_set() and store.is_alone:  # who had the file before has ended
             await store.ask(store.items.free_all)
             opened = self._opened_at  # earlier uploads were cut off, and count for nothing
-            await store.ask(store.files.delete_expired, opened, opened)
+            for id in await store.ask(store.files.expired, opened, opened):
+                await store.delete_file(id)
         now = await store.ask(store.now)
         await store.ask(store.items.keep_alive, now, now + LEASE)
         self._renew_at = clock.now() + RENEWED * SECOND
@@ -92,6 +93,18 @@ class Keeper:
             await store.ask(store.items.exchange, results, [], 0)
             self._log.error("items given up", items=len(results), job=crashed[0].job, why=why)
         if clock.now() >= self._clean_at:
-            await store.ask(store.files.delete_expired, now, now - UPLOAD)
-            await store.ask(partial(store.jobs.forget, now - self._keep, now, **self._told))
+            await self._clean(now)
             self._clean_at = clock.now() + CLEANED * SECOND
+
+    async def _clean(self, now: int) -> None:
+        """Delete expired files and old jobs, piece by piece."""
+        store = self._store
+        for id in await store.ask(store.files.expired, now, now - UPLOAD):
+            await store.delete_file(id)
+            await self._renew()
+        old = partial(store.jobs.old, now - self._keep, now, **self._told)
+        while ids := await store.ask(old):
+            for id in ids:
+                while await store.ask(store.jobs.drop_items, id):
+                    await self._renew()
+            await store.ask(store.jobs.forget, ids)

@@ -68,6 +68,12 @@ class JobStore:
         self._announce(connection, job, now)
         self._ended.append((job, now))
 
+    async def delete_file(self, id: str) -> None:
+        """Delete a file piece by piece, so that other calls do not wait long. Raises StoreError."""
+        while await self.ask(self.files.clear_some, id):
+            pass
+        await self.ask(self.files.delete, id)
+
     async def next_of(self, pieces: Iterator[bytes]) -> bytes:
         """The next piece of a file; empty at its end. Raises StoreError."""
         return await self.ask(next, pieces, b"")

@@ -71,7 +71,7 @@ def file_routes(jobs: JobService) -> APIRouter:
     async def delete(request: Request, id: str) -> JSONResponse:
         """Delete a file. A batch that has begun does not need its input any more."""
         file = await found(request, id)
-        await store.ask(store.files.delete, file.id)
+        await store.delete_file(file.id)
         return JSONResponse({"id": file.id, "object": "file", "deleted": True})
 
     return router
