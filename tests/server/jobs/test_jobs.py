@@ -26,6 +26,7 @@ from headway.server.jobs.routes.calls import LaterCalls
 from headway.server.jobs.routes.upload import PART
 from headway.server.jobs.store import JobStore
 from headway.server.listening.connections import RECEIVING
+from headway.server.observe.logs import logger
 from headway.store.database import Database, StoreError
 from headway.store.deliveries import Deliveries, Delivery, add_deliveries, delivery_id
 from headway.store.endings import Endings
@@ -946,6 +947,26 @@ def test_results_are_kept_until_an_unreachable_store_is_back(tmp_path):
         assert client.batches.retrieve(batch.id).request_counts.completed == 0
         store.items.exchange = exchange
         assert ended(client, batch).request_counts.completed == 6
+
+
+def test_an_outage_of_the_store_is_logged_once_and_so_is_its_end(tmp_path):
+    lines = []
+    log = logger("info", lines.append)
+    store = JobStore(config_of(tmp_path).jobs, lambda *given: None, lambda *given: None)
+
+    async def main():
+        for _ in range(2):
+            store.log_outage(log, StoreError("locked"))
+            store.log_outage(log, StoreError("locked"))
+            with pytest.raises(StoreError):
+                await store.ask(away)
+            await store.ask(store.now)
+            await store.ask(store.now)
+        await store.close()
+
+    asyncio.run(main())
+    once = ["jobs wait for their store", "the store of jobs is back"]
+    assert [each["event"] for each in lines] == once * 2 and lines[0]["cause"] == "locked"
 
 
 def test_a_server_starts_although_the_store_is_locked_just_then(tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ class Keeper:
                 await self._look(self._store.unix())
             except StoreError as error:
                 self._runner.doubt()  # items to be given up may have been taken, and not ended
-                self._log.error("jobs wait for their store", cause=str(error))
+                self._store.log_outage(self._log, error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._work.wait()

@@ -87,7 +87,7 @@ class Runner:
                     await self._exchange()
                 except StoreError as error:
                     self._is_unsure = True
-                    self._log.error("jobs wait for their store", cause=str(error))
+                    self._store.log_outage(self._log, error)
                     await asyncio.sleep(PAUSE)
                     continue
                 with suppress(TimeoutError):

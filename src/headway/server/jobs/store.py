@@ -7,9 +7,10 @@ from sqlalchemy import Connection
 
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
+from headway.server.observe.logs import Log
 from headway.server.store_clock import StoreClock
 from headway.server.store_thread import StoreThread
-from headway.store.database import Database
+from headway.store.database import Database, StoreError
 from headway.store.deliveries import Announce, Deliveries
 from headway.store.endings import Endings
 from headway.store.files import Files
@@ -38,6 +39,7 @@ class JobStore:
     ) -> None:
         self._announce, self._told = announce, told
         self._ended: list[tuple[Job, int]] = []  # jobs that the current call has ended
+        self._outage: Log | None = None  # where it was logged that the store is away
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
         self.endpoints = None if self.is_alone else endpoints
@@ -55,7 +57,17 @@ class JobStore:
 
     async def ask(self, function: Callable[..., Found], *given: object) -> Found:
         """Call a function in the store's thread. Raises StoreError."""
-        return await self._thread.ask(self._call, function, *given)
+        found: Found = await self._thread.ask(self._call, function, *given)
+        if self._outage:
+            self._outage.info("the store of jobs is back")
+            self._outage = None
+        return found
+
+    def log_outage(self, log: Log, error: StoreError) -> None:
+        """Log that jobs wait for the store, once until it is back."""
+        if not self._outage:
+            log.error("jobs wait for their store", cause=str(error))
+            self._outage = log
 
     def _call(self, function: Callable[..., Found], *given: object) -> Found:
         self._ended.clear()

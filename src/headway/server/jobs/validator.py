@@ -42,7 +42,7 @@ class Validator:
                 while job := await store.ask(store.jobs.claim, store.worker, store.endpoints):
                     await self._validate(job)
             except StoreError as error:
-                self._log.error("batches wait for their store", cause=str(error))
+                store.log_outage(self._log, error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._work.wait()
