@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from headway.server import clock
 from headway.server.config.config import ServerConfig
@@ -22,7 +22,7 @@ from headway.store.jobs import IN_PROGRESS, Job
 from headway.store.ledger.flush import Flush
 from headway.store.ledger.ledger_tables import WRITERS
 from tests.postgresql import postgresql
-from tests.server.running_server import quiet
+from tests.server.running_server import fake, quiet, serving, until
 
 AHEAD = 300
 
@@ -63,6 +63,19 @@ def test_a_job_expires_by_the_stores_clock(where):
     asyncio.run(mine.close())
 
 
+def test_the_times_of_the_ledger_are_by_the_stores_clock(where):
+    """Else the time that a dead server has lost would be wrong by what their clocks differ."""
+    mine = Database(where)
+    with mine.begin() as connection:
+        connection.execute(delete(WRITERS))
+    with ahead(), serving(ServerConfig(ledger={"url": where}), fake) as (_, front):
+        until(lambda: front.ledger.writers[0]._until)
+    with mine.begin() as connection:
+        found = connection.execute(select(WRITERS.c.until)).scalar_one()
+    assert abs(found / SECOND - mine.now()) < AHEAD / 2
+    mine.close()
+
+
 def test_a_server_of_the_ledger_lives_by_the_stores_clock(where):
     settings = ServerConfig(ledger={"url": where}).ledger
 
@@ -71,6 +84,8 @@ def test_a_server_of_the_ledger_lives_by_the_stores_clock(where):
         return LedgerWriter(settings, Database(where), spend, quiet(), [])
 
     mine = writer()
+    with mine._database.begin() as connection:
+        connection.execute(delete(WRITERS))
     mine._take = lambda number: Flush(number, clock.epoch() + clock.now())
     assert mine._write()
     with ahead():

@@ -16,18 +16,24 @@ class StoreClock:
     def __init__(self, database: Database) -> None:
         """Raises StoreError."""
         self._database = database
-        self._zero = 0  # nanoseconds from 1970 to the zero point of the monotonic clock
+        self._zero = 0  # as `epoch`, when the store was asked
         self.ask()
 
     def ask(self) -> int:
         """Unix seconds, asked of the store. For the thread that uses it. Raises StoreError."""
-        found = self._database.now()
-        self._zero = found * SECOND - clock.now()
-        return found
+        if self._database.is_file:
+            return self._database.now()
+        found = self._database.now_ns()
+        self._zero = found - clock.now()
+        return found // SECOND
+
+    def epoch(self) -> int:
+        """As the server's own: nanoseconds from 1970 to the zero point of the monotonic clock."""
+        return clock.epoch() if self._database.is_file else self._zero
 
     def nanoseconds(self) -> int:
         """Unix nanoseconds, without asking."""
-        return (clock.epoch() if self._database.is_file else self._zero) + clock.now()
+        return self.epoch() + clock.now()
 
     def seconds(self) -> int:
         """Unix seconds, without asking."""

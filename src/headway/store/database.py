@@ -19,6 +19,7 @@ SECONDS = {
     SQLITE: "SELECT strftime('%s', 'now')",
     POSTGRESQL: "SELECT floor(extract(epoch FROM clock_timestamp()))",
 }
+NANOSECONDS = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000000)"
 PATIENCE = 10  # seconds to wait for another process's transaction, or to connect to PostgreSQL
 # How a connection to PostgreSQL notices within 20 s that its host is gone, unless the URL says it.
 KEPT_ALIVE = {
@@ -96,6 +97,11 @@ class Database:
         """Unix seconds by the database's own clock, the same for all servers that share it."""
         with self.begin() as connection:
             return int(connection.exec_driver_sql(SECONDS[connection.dialect.name]).scalar_one())
+
+    def now_ns(self) -> int:
+        """Unix nanoseconds by PostgreSQL's clock."""
+        with self.begin() as connection:
+            return int(connection.exec_driver_sql(NANOSECONDS).scalar_one())
 
     def close(self) -> None:
         """Close the connection and release the file's lock."""

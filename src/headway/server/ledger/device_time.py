@@ -33,6 +33,12 @@ class DeviceTime:
         self._minute = 0  # the minute of the latest addition
         self._latest: dict[tuple[Account, str], MinutePart] = {}  # cache of that minute's parts
 
+    def shift(self, by: int) -> None:
+        """Move the zero of the engine's clock, before any time is in an account."""
+        self._epoch += by
+        if self.until:
+            self.until += by
+
     def begin(self, now: int) -> None:
         """Start with a ready engine. The time since its predecessor's last message is lost."""
         if self.started:

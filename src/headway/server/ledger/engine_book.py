@@ -41,6 +41,12 @@ class EngineBook:
         self._charged: Counter[SpendKey] = Counter()
         self._device_ns = 0  # nanoseconds of all flushes so far
 
+    def set_epoch(self, epoch: int) -> None:
+        """Set, before anything is told, when the server's clock was 0, in Unix nanoseconds: by the
+        store's clock, for all servers that share it."""
+        self._device.shift(epoch - self._epoch)
+        self._epoch = epoch
+
     @property
     def _is_idle(self) -> bool:
         """Whether the engine is up and has nothing to do."""

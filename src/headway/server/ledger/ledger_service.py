@@ -43,6 +43,8 @@ class LedgerService:
             for each in self.writers:
                 each.close()
             raise SettingError(str(error)) from error
+        for book in books:
+            book.set_epoch(self.writers[0].clock.epoch())
         self.books = Books(books)
         asked = Database(settings.url, alone=False)
         self._outcomes = Outcomes(asked)

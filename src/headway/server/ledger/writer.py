@@ -56,7 +56,7 @@ class LedgerWriter:
         self._settings, self._database, self._spend, self._log = settings, database, spend, log
         self._store = LedgerStore(database)
         is_first = len(siblings) == 1
-        self._clock: StoreClock = StoreClock(database) if is_first else siblings[0]._clock
+        self.clock: StoreClock = StoreClock(database) if is_first else siblings[0].clock
         self._alone = database.is_file
         now = _unix()
         id, host, pid = new_id("ledger-", clock.unix()), socket.gethostname(), os.getpid()
@@ -135,8 +135,8 @@ class LedgerWriter:
             self._failed(error)
 
     def _look(self) -> None:
-        self._clock.ask()
-        now = self._clock.nanoseconds()
+        self.clock.ask()
+        now = self.clock.nanoseconds()
         host, mine = self._writer.host, os.getpid()
         pids = self._store.open_pids(host)
         running = {pid: Path(f"/proc/{pid}").exists() for pid in pids}
@@ -167,7 +167,7 @@ class LedgerWriter:
             flush = self._pending
             try:
                 self._register(flush)
-                self._store.write(self._writer, flush, self._clock.nanoseconds() + LEASE)
+                self._store.write(self._writer, flush, self.clock.nanoseconds() + LEASE)
             except StoreError as error:
                 self._failed(error)
                 if not isinstance(error.__cause__, STATE):
@@ -181,7 +181,7 @@ class LedgerWriter:
         """Register the writer with its first flush, even if no engine is ready yet."""
         if not self._registered:
             self._writer = replace(self._writer, began=first.until - first.device_ns)
-            self._store.begin(self._writer, self._clock.nanoseconds() + LEASE)
+            self._store.begin(self._writer, self.clock.nanoseconds() + LEASE)
             self._registered = True
 
     def _done(self, flush: Flush) -> None:
