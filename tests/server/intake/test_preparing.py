@@ -5,6 +5,7 @@ import gc
 import json
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -313,6 +314,26 @@ def test_any_failure_in_the_tokenizers_thread_reaches_its_caller(monkeypatch, fa
         ):
             with pytest.raises((RuntimeError, MemoryError)):
                 await asyncio.wait_for(waits, 30)
+
+    asyncio.run(scene())
+    made.close()
+
+
+def test_grammars_are_checked_although_the_loops_own_threads_are_taken(monkeypatch):
+    """Such as by names of hosts that are looked up in vain."""
+    monkeypatch.setattr(tokenizing, "grammar_problem", lambda *given: "wrong")
+    made, over = AsyncTokenizer(None, EMBEDDED), threading.Event()
+
+    async def scene():
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        taken = loop.run_in_executor(None, over.wait, 60)
+        try:
+            check = made.check_grammar(Grammar("regex", "a"), 10**9)
+            assert await asyncio.wait_for(check, 30) == "wrong" and not taken.done()
+        finally:
+            over.set()
+            await taken
 
     asyncio.run(scene())
     made.close()

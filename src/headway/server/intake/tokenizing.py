@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,11 +65,14 @@ class AsyncTokenizer:
         """folder: where the tokenizer's files are."""
         self.inner, self.folder = tokenizer, folder
         self._worker = ThreadPoolExecutor(1, "headway-tokenizer")
+        # The loop's own threads look up names, for webhooks, and may be held up by that for long.
+        self._grammars = ThreadPoolExecutor(1, "headway-grammars")  # checks one at a time
         self._spelled: dict[int, str] = {}
 
     def close(self) -> None:
         """Cancel the texts that wait to be tokenized, without waiting for those under way."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        for each in (self._worker, self._grammars):
+            each.shutdown(wait=False, cancel_futures=True)
 
     async def encode(self, *prompts: Prompt, most: Sequence[int] = ()) -> list[tuple[int, ...]]:
         """Token ids of each prompt: a text, a pair, a chat, or ids, which are only checked.
@@ -100,7 +104,8 @@ class AsyncTokenizer:
     async def check_grammar(self, grammar: Grammar, limit: int) -> str:
         """Why a grammar cannot be used, in one line; empty if it can. limit: nanoseconds that
         compiling it may take."""
-        return await asyncio.to_thread(carried, grammar_problem, grammar, self.folder, limit / 1e9)
+        check = partial(carried, grammar_problem, grammar, self.folder, limit / 1e9)
+        return await asyncio.get_running_loop().run_in_executor(self._grammars, check)
 
     @property
     def special(self) -> frozenset[int]:
