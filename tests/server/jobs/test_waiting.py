@@ -3,6 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from headway.server.jobs import waiting
 from headway.server.jobs.waiting import Waiting
 from headway.store.database import StoreError
@@ -46,5 +48,31 @@ def test_the_store_is_asked_once_for_all_callers_that_wait(monkeypatch):
         count = len(store.asked)
         await waits.wait("c", 0.001)  # a task looks again
         assert len(store.asked) > count and not waits._ends and not waits._callers
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_after_an_unforeseen_error_the_next_caller_has_the_store_asked_again(monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK", 0)
+
+    async def main():
+        store = Store()
+        asked, fails = store.ask, [True]
+
+        async def ask(what, jobs):
+            if fails:
+                fails.pop()
+                raise RuntimeError("a fault")
+            return await asked(what, jobs)
+
+        store.ask, store.over = ask, ["a"]
+        waits = Waiting(store)
+        first = asyncio.create_task(waits.wait("a", 60))
+        while fails:
+            await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="a fault"):
+            await waits._looking
+        await waits.wait("a", 60)
+        await first
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -24,7 +24,7 @@ class Waiting:
         """Wait until the job has ended, but no longer than this."""
         end = self._ends.setdefault(job, asyncio.Event())
         self._callers[job] += 1
-        if self._looking is None:
+        if self._looking is None or self._looking.done():  # done: an error has ended it
             self._looking = asyncio.create_task(self._look())
         try:
             with suppress(TimeoutError):
