@@ -12,6 +12,7 @@ import openai
 import pytest
 from sqlalchemy import select, update
 from standardwebhooks import Webhook
+from starlette.requests import ClientDisconnect
 
 from headway.core.request import NEVER
 from headway.server import clock
@@ -23,7 +24,7 @@ from headway.server.http.errors import CLIENT_GONE
 from headway.server.jobs import keeper, runner, service, webhooks
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.routes.calls import LaterCalls
-from headway.server.jobs.routes.upload import PART
+from headway.server.jobs.routes.upload import PART, Upload
 from headway.server.jobs.store import JobStore
 from headway.server.listening.connections import RECEIVING
 from headway.server.observe.logs import logger
@@ -285,19 +286,52 @@ def test_a_truncated_form_is_refused(url):
     assert httpx2.post(f"{url}/v1/files", json={}).status_code == 415
 
 
+UPLOAD = (
+    b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n"
+    b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+    b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n'
+)
+
+
 def test_each_part_of_an_upload_has_as_long_as_a_whole_body(tmp_path):
-    start = b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n'
-    head = b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n"
-    kind = b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
     with serving(config_of(tmp_path), fake) as (url, front):
         receiving = front.http_server.connections._by_stage[RECEIVING]
-        sender = Hostile(url).say(head + kind + start)
+        sender = Hostile(url).say(UPLOAD)
         until(lambda: receiving)
         [connection] = receiving
         before = connection.deadline
         sender.say(b"a" * PART)
         until(lambda: connection.deadline > before)
         sender.close()
+
+
+def test_a_client_that_leaves_while_a_part_is_stored_is_no_fault(tmp_path, monkeypatch):
+    put, receive, uploads, ends = Upload._put, Upload._receive, [], []
+    with serving(config_of(tmp_path), fake) as (url, front):
+        receiving = front.http_server.connections._by_stage[RECEIVING]
+        sender = Hostile(url)
+
+        async def put_meanwhile(upload, id):
+            await put(upload, id)
+            sender.close()
+            while receiving:
+                await asyncio.sleep(0)
+
+        async def receive_seen(upload, *given):
+            uploads.append(upload)
+            try:
+                await receive(upload, *given)
+            except BaseException as error:
+                ends.append(type(error))
+                raise
+
+        monkeypatch.setattr(Upload, "_put", put_meanwhile)
+        monkeypatch.setattr(Upload, "_receive", receive_seen)
+        sender.say(UPLOAD + b"a" * (PART - 1))
+        until(lambda: uploads and len(uploads[0]._held) > PART - 100)
+        sender.say(b"a" * 200)  # so little that the server goes on reading, and sees the end
+        until(lambda: ends)
+    assert ends == [ClientDisconnect]
 
 
 def test_a_form_with_an_overlong_boundary_is_refused(url):

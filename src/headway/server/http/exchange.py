@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -28,11 +28,16 @@ class Exchange:
     collector would free such a cycle.
     """
 
-    __slots__ = ("_cycle", "gone", "memory")
+    __slots__ = ("_cycle", "_more_time", "gone", "memory")
 
-    def __init__(self, cycle: RequestResponseCycle, memory: Memory) -> None:
-        """memory: the connection's."""
-        self._cycle, self.memory = ref(cycle), memory
+    def __init__(
+        self,
+        cycle: RequestResponseCycle,
+        memory: Memory,
+        more_time: Callable[[], object],
+    ) -> None:
+        """memory, more_time: the connection's. more_time is a method, referred to weakly, too."""
+        self._cycle, self.memory, self._more_time = ref(cycle), memory, WeakMethod(more_time)
         self.gone: Callable[[], object] | None = None  # called once if the client disconnects
 
     @property
@@ -56,8 +61,8 @@ class Exchange:
 
     def allow_more_time(self) -> None:
         """Let the rest of the body take as long again as a whole body may."""
-        if cycle := self._cycle():
-            cycle.transport.get_protocol().allow_more_time()  # type: ignore[attr-defined]
+        if allow := self._more_time():
+            allow()
 
     def cut(self) -> None:
         """Close the connection in the middle of the answer, whatever its client has still to read.

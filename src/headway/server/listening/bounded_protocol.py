@@ -216,7 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.set(seconds(self._settings.body_time) + GRACE)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._exchange = Exchange(cycle, self._memory)
+        self._exchange = Exchange(cycle, self._memory, self.allow_more_time)
         # ASGI defines extensions as dicts; uvicorn itself sets none.
         cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
 
