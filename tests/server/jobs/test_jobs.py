@@ -334,6 +334,23 @@ def test_a_client_that_leaves_while_a_part_is_stored_is_no_fault(tmp_path, monke
     assert ends == [ClientDisconnect]
 
 
+def test_the_server_ends_although_a_client_left_while_its_body_was_not_read(tmp_path, monkeypatch):
+    stored = threading.Event()
+    with serving(config_of(tmp_path), fake) as (url, front):
+        receiving = front.http_server.connections._by_stage[RECEIVING]
+
+        async def put(upload, id):
+            upload._held.clear()
+            stored.set()
+            while receiving:
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(Upload, "_put", put)
+        sender = Hostile(url).say(UPLOAD + b"a" * 2 * PART)
+        assert stored.wait(60)
+        sender.close()
+
+
 def test_a_form_with_an_overlong_boundary_is_refused(url):
     kind = f"multipart/form-data; boundary={'a' * 500}"
     answer = httpx2.post(f"{url}/v1/files", content=b"hello", headers={"content-type": kind})

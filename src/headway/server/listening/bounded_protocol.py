@@ -15,7 +15,7 @@ from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.http.exchange import EXCHANGE, Exchange, Memory
 from headway.server.listening.connections import ANSWERING, IDLE, RECEIVING, ConnectionTable
 from headway.server.listening.deadline import UNREAD, Deadline, seconds
-from headway.server.listening.refusal import refusal, repeated, unavailable
+from headway.server.listening.refusal import repeated, send_refusal, unavailable
 from headway.server.listening.upgrade import feed
 from headway.server.protocol.problem import Problem
 
@@ -295,6 +295,4 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._exchange.end()
         self.pipeline.clear()
         self.flow.resume_reading()
-        self.transport.write(refusal(problem))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        send_refusal(self.transport, problem)

@@ -1,5 +1,8 @@
 """Refusals as bytes, and the header fields that may not be repeated."""
 
+from asyncio import Transport
+from contextlib import suppress
+
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway.server.protocol.chunks import compact
@@ -19,6 +22,14 @@ def refusal(problem: Problem) -> bytes:
         b"connection: close\r\n\r\n",
     ]
     return b"".join([*head, body])
+
+
+def send_refusal(transport: Transport, problem: Problem) -> None:
+    """Send the whole response, and that nothing follows it."""
+    transport.write(refusal(problem))
+    if transport.can_write_eof():
+        with suppress(OSError):  # the client has gone; while reading was paused, nobody saw it
+            transport.write_eof()
 
 
 def unavailable(message: str, code: str) -> Problem:
