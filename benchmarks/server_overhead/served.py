@@ -67,7 +67,8 @@ def serving(
     """`headway serve` with this file, on any free port; it is gone when the block is left.
 
     descriptors: that it may have; 0: as many as this process. log: where its output goes, once it
-    is ready. command: what runs `headway`.
+    is ready; without one it is read and dropped, because lines that nobody reads stay in the
+    server's memory. command: what runs `headway`.
     """
     file = folder / "headway.yaml"
     file.write_text(yaml.safe_dump(dict(config)))
@@ -76,7 +77,7 @@ def serving(
         command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *command]
     errors = subprocess.STDOUT if log else None
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    keeping: threading.Thread | None = None
+    reading: threading.Thread | None = None
     try:
         assert process.stdout
         for line in process.stdout:
@@ -84,14 +85,13 @@ def serving(
                 break
         else:
             raise SystemExit("the server did not begin")
-        if log:
-            keeping = threading.Thread(target=_keep, args=(process.stdout, log))
-            keeping.start()
+        reading = threading.Thread(target=_keep, args=(process.stdout, log or Path(os.devnull)))
+        reading.start()
         yield Served(process.pid, found[1], int(found[2]))
     finally:
         process.terminate()
-        if keeping:
-            keeping.join()
+        if reading:
+            reading.join()
         process.communicate()
 
 
