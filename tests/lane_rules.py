@@ -39,6 +39,8 @@ class Watched(Plan):
             self.met[f"a {NAMES[each.tier]} sequence is preempted"] += 1
         self.met["one waits for a prefix"] += len(self._prefixes.waiting)
         self.check_it_does_not_idle()
+        if self.allowance.split:
+            assert sum(self.shares.values()) <= self.policies.step_tokens, "each token counts once"
         self.check_its_time()
         self.check_what_lanes_keep()
         if self._victims.across:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from headway.core.batch import Event, Logprob, Output, Want
-from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Stop
-from headway.core.lane import Budget, Lane
+from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Retune, Stop
+from headway.core.lane import Budget, Lane, Share
 from headway.core.planning.candidates import FAR, MISFITS
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
@@ -589,6 +589,22 @@ def test_a_victims_tokens_of_the_step_go_to_the_others():
     assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token in this step"
     assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "c gets that token"
     scheduler.check()
+
+
+@pytest.mark.parametrize("tokens, most", [(6, NEVER), (19, 6)], ids=["the step", "its lane"])
+def test_a_next_token_that_is_lost_to_another_next_token_leaves_no_room_for_one_more(tokens, most):
+    """The youngest comes first and has a token; then the second needs a block. A lane may have six
+    tokens of a step, or the step has no more."""
+    policies = Policies(Continuous(4), ShortestFirst(), chunk=Fixed(19), step_tokens=19)
+    scheduler = make(10, policies)
+    asks = [ask("long", 30, 9), ask("needy", (5,) * 4, 9), ask("young", (6,) * 2, 9)]
+    scheduler.apply(map(Add, asks), 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(2, 0, 2), (1, 0, 4), (0, 0, 13)]
+    lane = replace(scheduler.settings.lanes[0], step_tokens=Share(0, most))
+    scheduler.apply([Retune(1, replace(policies, step_tokens=tokens), (lane,))], 0)
+    batch = scheduler.schedule(0)
+    assert batch.ended == (2,) and shape(batch) == [(1, 4, 1), (0, 13, 5)]
 
 
 def test_victims_are_found_without_rescanning_all_running_sequences():

@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from headway.core.batch import Output, Want
-from headway.core.commands import Add
+from headway.core.commands import Add, Retune
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
@@ -139,6 +139,18 @@ def test_of_several_pending_tokens_a_lane_keeps_those_that_have_a_block():
     add(scheduler, "bulkb", prompt=3, most=5)
     scheduler.commit(scheduler.schedule(0), Output(((9,), (9, 9, 9))), 0)
     assert step(scheduler) == {"chata": 1, "bulkb": 1}
+
+
+def test_a_lane_keeps_no_more_than_the_step_has_left_while_more_run_than_have_slots():
+    """After a change to two slots, four others still run and have their next tokens."""
+    scheduler = scheduler_of(replace(CHUNKED, join=Continuous(6)))
+    add(scheduler, *(f"chat{name}" for name in "abcd"), prompt=2)
+    assert sum(step(scheduler).values()) == 8
+    add(scheduler, "bulke", prompt=20)
+    assert step(scheduler)["bulke"] == 8
+    fewer = replace(CHUNKED, join=Continuous(2), step_tokens=5)
+    scheduler.apply([Retune(1, fewer, (BULK, CHAT))], 0)
+    assert step(scheduler) == {f"chat{name}": 1 for name in "abcd"} | {"bulke": 1}
 
 
 @pytest.mark.parametrize(

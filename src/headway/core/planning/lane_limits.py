@@ -33,8 +33,10 @@ class LaneLimits:
         return bool(self._limited)
 
     def count(self, shares: Mapping[Sequence, int]) -> None:
-        """Count the tokens that the decoding sequences have already."""
+        """Count the tokens that the decoding sequences have already, the first of the step. What
+        was given back before had not been counted."""
         if self._limited:
+            self._tokens.clear()
             for sequence, take in shares.items():
                 self._tokens[sequence.request.lane] += take
 

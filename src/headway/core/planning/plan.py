@@ -196,7 +196,7 @@ class Plan:
 
     def _keep(self, sequence: Sequence, least: int) -> None:
         """Give the sequence as many of its pending tokens as its lane lacks of its least."""
-        take = self.limits.within(sequence, min(sequence.pending, least))
+        take = self.limits.within(sequence, min(sequence.pending, least, self.rest.tokens))
         if take > 0 and self._has_room(sequence, take):
             self.shares[sequence] = take
             self.limits.give(sequence, take)

@@ -13,7 +13,8 @@ class Remainder:
     """What the step has left. Each sequence's share of the step is taken from it."""
 
     def __init__(self, allow: Allowance, step_tokens: int, view: View) -> None:
-        self.tokens, self.prompts = step_tokens, allow.tokens
+        self._whole = self.tokens = step_tokens
+        self.prompts = allow.tokens
         self.split = allow.split
         self.time_is_up = False
         self._least = allow.least  # prompt tokens that the step may compute whatever its time
@@ -37,8 +38,9 @@ class Remainder:
         return min(wanted, self.tokens, self.prompts) if self.split else wanted
 
     def decode(self, shares: Mapping[Sequence, int]) -> None:
-        """Take a token for each of these sequences."""
-        self.tokens -= len(shares)
+        """Take a token for each of these sequences, the first of the step. What was given back
+        before, for those that lost their blocks to one of these, had not been taken."""
+        self.tokens = self._whole - len(shares)
         if self._sizer:
             self._sizer.decode([sequence.scheduled for sequence in shares])
 
