@@ -84,6 +84,17 @@ def test_promises_count_the_part_that_decodes_take_of_each_step(mix, chunk):
     assert on_time(rows) == {"runs": 0, "b": 0}
 
 
+@pytest.mark.parametrize("blocks", [99, 9], ids=["plenty", "too few for each to have its own"])
+def test_a_promise_counts_a_prompt_that_several_choices_share_once(blocks):
+    """Beside the first choice, each of the others computes the prompt's last token."""
+    first, behind = other("a", 9, 1), other("b", 4, 1)
+    choices = [first.sibling(f"a{i}", i) for i in range(3)]
+    policies = replace(PLAIN, join=Continuous(8))
+    alone, _ = served(first, behind, policies=policies, blocks=blocks)
+    rows, _ = served(first, *choices, behind, policies=policies, blocks=blocks)
+    assert rows["b"].promised_first == alone["b"].promised_first + 3 * MS
+
+
 def beside(asked, cost=COST, slots=4):
     """The promise to a request that comes when another has had its first token, how long its prompt
     takes, and the estimates."""

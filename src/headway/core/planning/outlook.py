@@ -82,11 +82,12 @@ class Outlook:
                 continue
             seen.add(sequence)
             before = work, tokens, joins, blocks
+            if sequence.number not in running:
+                left -= sequence.shared  # its leader computes these, once
+                joins += 1
+                blocks += -(-(len(sequence.tokens) - sequence.shared) // view.block_size)
             work += price(sequence) * left // pending
             tokens += left
-            if sequence.number not in running:
-                joins += 1
-                blocks += -(-len(sequence.tokens) // view.block_size)
             if sequence in sought:
                 ahead = Ahead(work, tokens, joins, blocks)
                 found[sequence] = self._until_computed(sequence, ahead)

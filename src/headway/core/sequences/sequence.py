@@ -168,6 +168,15 @@ class Sequence:
         return leader is not None and leader.first_token == NEVER and not leader.ended
 
     @property
+    def shared(self) -> int:
+        """Tokens of its prompt that its leader has computed or will: all but the last, which it
+        computes itself. 0 if it has no leader, or one that ended before its first token."""
+        leader = self.leader
+        if leader is None or self.whole or (leader.ended and leader.first_token == NEVER):
+            return 0
+        return self.prompt - 1
+
+    @property
     def is_started(self) -> bool:
         """Whether it has been in a step."""
         return self.first_scheduled != NEVER
