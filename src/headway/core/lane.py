@@ -205,7 +205,8 @@ class Line:
         """A copy to look ahead with, in which this sequence waits behind the others."""
         copy = Line(self.lane)
         copy.waiting, copy.relegated = [*self.waiting, sequence], self.relegated
-        copy.running, copy.has_dues, copy.longest = self.running, self.has_dues, self.longest
+        copy.running, copy.slots = self.running, self.slots
+        copy.has_dues, copy.longest = self.has_dues, self.longest
         return copy
 
     def remove(self, sequence: Sequence) -> None:

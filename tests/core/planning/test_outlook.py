@@ -9,7 +9,7 @@ from headway.core.commands import Add, Cancel
 from headway.core.cost.lengths import ENOUGH, LEARNED
 from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Budget, Lane
+from headway.core.lane import Budget, Lane, Share
 from headway.core.load import LaneLoad
 from headway.core.planning.newcomers import EVERY, LOOK
 from headway.core.policies.by_deadline import ByDeadline
@@ -95,11 +95,11 @@ def test_a_promise_counts_a_prompt_that_several_choices_share_once(blocks):
     assert rows["b"].promised_first == alone["b"].promised_first + 3 * MS
 
 
-def beside(asked, cost=COST, slots=4):
+def beside(asked, cost=COST, slots=4, lanes=ONE):
     """The promise to a request that comes when another has had its first token, how long its prompt
     takes, and the estimates."""
     policies = replace(PLAIN, join=Continuous(slots))
-    scheduler = Scheduler(Settings(99, 4, ONE, policies, cost=cost))
+    scheduler = Scheduler(Settings(99, 4, lanes, policies, cost=cost))
     scheduler.apply([Add(other("runs", 4, 9))], 0)
     scheduler.commit(scheduler.schedule(0), Output(((7,),)), 14 * MS)
     scheduler.estimates.promises.paces.ended("default", 10 * 40 * MS, 10)
@@ -116,10 +116,38 @@ def test_promises_count_one_more_key_for_a_decode_in_each_step():
     assert promise.wait == work * 8 // 12 + 2 * estimates.decoding(1, 6), "the next is the sixth"
 
 
-def test_a_promise_expects_a_free_slot_at_the_pace_of_the_lanes_answers():
+CAPPED = (Lane(slots=Share(0, 1)),)  # one slot, however many the engine has
+
+
+@pytest.mark.parametrize("slots, lanes", [(1, ONE), (4, CAPPED)], ids=["engine", "lane"])
+def test_a_promise_expects_a_free_slot_at_the_pace_of_the_lanes_answers(slots, lanes):
     """After this step the running answer has seven tokens to go."""
-    promise, _, _ = beside(other("b", 4, 1), slots=1)
+    promise, _, _ = beside(other("b", 4, 1), slots=slots, lanes=lanes)
     assert promise.wait == 7 * 40 * MS + 14 * MS
+
+
+def test_requests_that_their_lane_keeps_out_do_not_delay_the_promises_of_other_lanes():
+    lanes = (replace(CHAT, slots=Share(0, 1)), BULK)
+    asked = [other(f"r{i}", 4, 9, lane="chat") for i in range(4)]  # the first fills a step
+    rows, _ = served(*asked, other("b", 4, 1, lane="bulk"), lanes=lanes)
+    assert rows["r0"].first_error == rows["b"].first_error == 0
+
+
+@pytest.mark.parametrize("slots, wait", [(1, 7 * 40 + 14), (4, 4 + 11)])
+def test_the_eta_of_a_lane_counts_the_slots_that_it_has_at_present(slots, wait):
+    """Between one and four, as the load allows. An answer runs; with a slot free, a prompt of four
+    tokens takes a step beside it."""
+    lane = Lane(budget=CHAT.budget, slots=Share(0, 4, 1))
+    scheduler = Scheduler(Settings(99, 4, (lane,), PLAIN, cost=COST))
+    scheduler.apply([Add(other("runs", 4, 9))], 0)
+    scheduler.estimates.promises.paces.ended("default", 10 * 40 * MS, 10)
+    for _ in range(ENOUGH):
+        scheduler.estimates.promises.made("default", 4, Promise(0, span=1, basis=LEARNED))
+    scheduler.commit(scheduler.schedule(0), Output(((7,),)), 14 * MS)
+    scheduler.roster.lines["default"].slots = slots
+    scheduler.newcomers._lanes_seen = -EVERY
+    assert scheduler.schedule(14 * MS).rows
+    assert scheduler.load(14 * MS).lanes["default"].eta == (11 + wait) * MS
 
 
 def test_promises_count_alternating_steps_in_pairs():
@@ -151,9 +179,10 @@ def test_a_promise_expects_a_slot_when_the_first_running_answer_ends():
     assert rows["waits"].first_scheduled == rows["short"].finished
 
 
-def test_promises_cover_more_waiting_requests_than_slots():
-    policies = replace(PLAIN, join=Continuous(1))
-    rows, _ = served(*[other(f"r{i}", 2, 5) for i in range(4)], policies=policies)
+@pytest.mark.parametrize("slots, lanes", [(1, ONE), (4, CAPPED)], ids=["engine", "lane"])
+def test_promises_cover_more_waiting_requests_than_slots(slots, lanes):
+    policies = replace(PLAIN, join=Continuous(slots))
+    rows, _ = served(*[other(f"r{i}", 2, 5) for i in range(4)], policies=policies, lanes=lanes)
     errors = [rows[f"r{i}"].first_error for i in range(4)]
     assert errors[:2] == [0, 0]
     firsts = [rows[f"r{i}"].promised_first for i in range(4)]

@@ -24,6 +24,7 @@ class Ahead:
     tokens: int = 0  # of their prompts
     joins: int = 0  # how many of them wait
     blocks: int = 0  # that the waiting ones need
+    short: int = 0  # slots that the sequence's own lane lacks for it and those before it there
 
 
 class Outlook:
@@ -32,6 +33,9 @@ class Outlook:
     Prompts are computed in the order policy's order, as many in a step as the chunk policy allows
     beside the decodes. A waiting sequence also needs a slot and blocks. If there are too few, they
     come free as answers end, at their expected lengths. Requests that come later are unknown.
+
+    A lane may have a most of slots. Sequences for which it has none left wait for answers of that
+    lane, and do not count for those of other lanes.
     """
 
     def __init__(self, plan: Plan, lines: tuple[Line, ...]) -> None:
@@ -50,6 +54,7 @@ class Outlook:
         # By tier, made only if needed:
         self._held: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, list[tuple[int, Sequence]]] = {}
+        self._of_lane: dict[str, list[int]] = {}  # steps that its running ones have left, ascending
 
     def _left(self, sequence: Sequence) -> int:
         """The sequence's tokens that this step does not compute."""
@@ -74,6 +79,7 @@ class Outlook:
         found: dict[Sequence, int] = {}
         work = tokens = joins = blocks = 0  # of the sequences that go before
         running = {sequence.number for sequence in view.running}
+        room = {line.lane.name: line.most_running - line.running for line in view.lines}
         prompts = [s for s in view.running if len(s.tokens) - s.scheduled > 1]
         seen: set[Sequence] = set()  # an order may name a sequence twice
         for sequence in in_order(self.policies, view, prompts, self._limits):
@@ -81,20 +87,22 @@ class Outlook:
             if (left := pending - shares.get(sequence, 0)) <= 0 or sequence in seen:
                 continue
             seen.add(sequence)
-            before = work, tokens, joins, blocks
+            before, short = (work, tokens, joins, blocks), 0
             if sequence.number not in running:
+                short = -room[sequence.request.lane] + 1
+                room[sequence.request.lane] -= 1
                 left -= sequence.shared  # its leader computes these, once
                 joins += 1
                 blocks += -(-(len(sequence.tokens) - sequence.shared) // view.block_size)
             work += price(sequence) * left // pending
             tokens += left
             if sequence in sought:
-                ahead = Ahead(work, tokens, joins, blocks)
+                ahead = Ahead(work, tokens, joins, blocks, short)
                 found[sequence] = self._until_computed(sequence, ahead)
                 if len(found) == len(sought):
                     break
-                if sequence.number >= IMAGINED:
-                    work, tokens, joins, blocks = before
+            if short > 0 or sequence.number >= IMAGINED:
+                work, tokens, joins, blocks = before
         return found
 
     def _until_computed(self, sequence: Sequence, ahead: Ahead) -> int:
@@ -106,7 +114,10 @@ class Outlook:
             spare = max(1, least, self._allow.nanoseconds - beside)
             steps = max(steps, -(-work // spare))
         computing = work + min(LONGEST, steps) * beside
-        if not (free := self._until_free(sequence, ahead)):
+        free = self._until_free(sequence, ahead)
+        if ahead.short > 0:
+            free = max(free, self._until_lane_is_free(sequence, ahead.short))
+        if not free:
             return computing
         return max(computing, free + self.view.estimates.first_token(sequence))
 
@@ -135,8 +146,7 @@ class Outlook:
         short, blocks = ahead.joins - slots, ahead.blocks - self.view.free_blocks - given
         if short <= 0 and blocks <= 0:
             return 0
-        held = self._ending(tier)
-        pace = max(self._decode, self.view.estimates.promises.paces.of(sequence.request.lane))
+        held, pace = self._ending(tier), self._pace(sequence)
         for count, (left, holder) in enumerate(held, 1):
             blocks -= len(holder.blocks)
             if count >= short and blocks <= 0:
@@ -144,6 +154,21 @@ class Outlook:
         # The running ones do not free enough: sequences that join meanwhile have to end, too.
         longest = max([left for left, _ in held], default=1)
         return longest * pace * max(1, short) // max(1, len(held))
+
+    def _until_lane_is_free(self, sequence: Sequence, short: int) -> int:
+        """Nanoseconds until so many slots of its own lane have come free."""
+        lane = sequence.request.lane
+        if lane not in self._of_lane:
+            mine = [s for s in self.view.running if s.request.lane == lane]
+            self._of_lane[lane] = sorted(map(self._steps_left, mine))
+        held = self._of_lane[lane]
+        if short <= len(held):
+            return held[short - 1] * self._pace(sequence)
+        return max(held, default=1) * self._pace(sequence) * short // max(1, len(held))
+
+    def _pace(self, sequence: Sequence) -> int:
+        """Nanoseconds from one token to the next of the answers that it waits for."""
+        return max(self._decode, self.view.estimates.promises.paces.of(sequence.request.lane))
 
     def _holders(self, tier: int) -> tuple[int, int]:
         """How many sequences up to this tier run, and the blocks that later tiers give back."""
