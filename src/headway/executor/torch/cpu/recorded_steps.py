@@ -54,6 +54,14 @@ class Memory:
     def __init__(self) -> None:
         self._parts: list[NDArray[np.uint8]] = []
 
+    def __len__(self) -> int:
+        """The number of parts."""
+        return len(self._parts)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` parts, and drop the others once no tensor uses them."""
+        del self._parts[count:]
+
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype, tokens: int, most: int) -> Tensor:
         """A tensor in a part that no other tensor uses, or in a new part. Its shape is for
         `tokens` tokens; the part has room for `most`."""
@@ -162,8 +170,9 @@ class RecordedSteps:
         self.most = max(1, min(MOST, ROOM // token))
         self._of: object = None  # the KV cache whose addresses were recorded
         self._recordings: dict[Class, Recording | None] = {}
+        self._by_torch = set[Class]()  # classes in whose steps torch computes something itself
         self._tries = TRIES
-        self.possible = True  # until torch has computed something itself
+        self.possible = True  # until too many recordings have disagreed
 
     def run(self, x: Tensor, cache: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """Return compute(x), played back if possible: [N, hidden] -> [N, hidden]. A later step
@@ -178,6 +187,8 @@ class RecordedSteps:
         if cache is not self._of:
             self._of, self._recordings = cache, {}
         kind = self._class_of(tokens), torch.get_num_threads()
+        if kind in self._by_torch:
+            return compute(x)
         if kind not in self._recordings:
             self._recordings[kind] = None
             return compute(x)
@@ -187,7 +198,7 @@ class RecordedSteps:
         return self._record(kind, x, compute)
 
     def _record(self, kind: Class, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        before = self._recordings[kind]
+        before, parts = self._recordings[kind], len(self._memory)
         if before is not None:
             before.views.clear()  # frees its memory, so this recording gets the same addresses
         tokens = len(x)
@@ -200,8 +211,12 @@ class RecordedSteps:
                 found = compute(kept)
         finally:
             OPEN.recorder = None
-        ours = self._memory.at(found.data_ptr(), (1,), torch.uint8) is not None
-        self.possible = watch.alone and ours and self._tries > 0
+        if not watch.alone or self._memory.at(found.data_ptr(), (1,), torch.uint8) is None:
+            self._by_torch.add(kind)
+            del self._recordings[kind]
+            self._memory.cut(parts)  # nothing is kept for it
+            return found
+        self.possible = self._tries > 0
         if not self.possible:
             self._recordings, self._memory = {}, Memory()
             return found
