@@ -10,12 +10,14 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from headway.commands.check import check
+from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import SettingError
@@ -182,3 +184,13 @@ def test_a_classifier_offers_no_embeddings_and_a_cached_prefix_changes_no_score(
     for (prompt, kind), score in zip(asked, found, strict=True):
         alone = pooled(tmp_path, JOINS["alone"], [(prompt, kind)])[0]
         np.testing.assert_allclose(score, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_vector_that_is_not_finite_is_an_error(golden, pooling):
+    """The hidden states are finite, and the last norm is not."""
+    executor = load(golden.folder, Limits(sequences=2, block_size=4)).executor
+    executor.model.weights.norm.weight[3] = float("nan")
+    row, begun = Row(1, 0, (5, 6, 7), (1,), Want.VECTOR), Begun(1, 3, Sampling(), pooling=pooling)
+    output = executor.collect(executor.submit(Batch(1, (row,), (begun,))))
+    assert "not finite" in output.errors[0]

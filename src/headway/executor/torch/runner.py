@@ -36,6 +36,7 @@ from headway.executor.traits import HEADLESS, OF_CLASSIFIERS, OURS, Traits
 
 TRIED, LONG = -2, 1024  # the warm-up sequence, and its most tokens
 NO_LAYERS = Dense()
+NOT_FINITE = "the model computed numbers that are not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class TorchExecutor(Executor):
         size, at = self.cache.block_size, min(self._context, LONG) - 1
         blocks = (SCRATCH,) * (at // size + 1)
         begun = Begun(TRIED, 1, Sampling())
-        chunk = Batch(TRIED, (Row(TRIED, 0, (0,) * 8, blocks, Want.LAST),), (begun,))
+        chunk = Batch(TRIED, (Row(TRIED, 0, (0,) * min(8, at + 1), blocks, Want.LAST),), (begun,))
         for batch in (chunk, Batch(TRIED, (Row(TRIED, at, (0,), (), Want.LAST),))):
             self.collect(self.submit(batch))
         self._slots.end(TRIED)
@@ -221,8 +222,12 @@ class TorchExecutor(Executor):
             row: to_logprob_columns([each.on_host(arrived) for each in scores])
             for row, scores in flight.prompt_scores.items()
         }
-        vectors = {row: next(arrived).numpy().tobytes() for row in flight.pooled}
-        return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns, vectors)
+        vectors = {row: next(arrived).numpy() for row in flight.pooled}
+        for row, vector in vectors.items():
+            if not np.isfinite(vector).all():  # made of states that are: by a norm or a head
+                errors.setdefault(row, NOT_FINITE)
+        packed = {row: vector.tobytes() for row, vector in vectors.items()}
+        return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns, packed)
 
     def _errors(self, inputs: Inputs, picked: list[int], finite: list[int]) -> dict[int, str]:
         """Row -> why it cannot be answered. finite: whether each sampled row's logits are, then
@@ -231,7 +236,7 @@ class TorchExecutor(Executor):
         if not all(finite):
             for row, (begin, end) in enumerate((inputs.spans + sampled).tolist()):
                 if not all(finite[begin:end]):
-                    errors.setdefault(row, "the model computed numbers that are not finite")
+                    errors.setdefault(row, NOT_FINITE)
             for row, has_finite_logits in zip(inputs.sampled, finite, strict=False):
                 if not has_finite_logits:
                     errors.setdefault(row, "the model's logits are not finite")
