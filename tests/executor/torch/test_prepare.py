@@ -93,3 +93,11 @@ def test_preparation_without_rounding_works_for_any_context_length(context):
     executor.prepare(TOKENS, ROWS, 60.0)
     row = Row(1, 0, (7,) * 30, (1, 2), Want.LAST)
     assert executor.collect(executor.submit(Batch(1, (row,), (Begun(1, 30, Sampling()),)))).tokens
+
+
+def test_preparation_stays_within_a_context_of_a_few_tokens():
+    executor = load(EMBEDDED, Limits(ROWS, 512, context=4, block_size=1)).executor
+    executor.model.rounding = Rounding()
+    executor.prepare(TOKENS, ROWS, 60.0)
+    row = Row(1, 0, (7,) * 3, (1, 2, 3), Want.LAST)
+    assert executor.collect(executor.submit(Batch(1, (row,), (Begun(1, 3, Sampling()),)))).tokens
