@@ -391,3 +391,14 @@ def test_head_is_answered_without_a_body():
             assert (answer.status_code, answer.content) == (200, b"")
             assert int(answer.headers["content-length"]) > 0
         assert httpx2.head(f"{url}/v1/completions").status_code == 405
+
+
+def test_clients_refused_within_their_bodies_make_room_for_others_while_they_linger(caplog):
+    broken = HEAD + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n"
+    with edge(config(most=1)) as (url, _):
+        refused = [Hostile(url).say(broken) for _ in range(40)]  # more than may be idle
+        assert health(url) == 200
+        assert refused[-1].answer() == (400, "not_http")
+        for each in refused[:-1]:
+            each.close()
+    assert not caplog.records

@@ -86,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server ends. A request whose body has not all come is refused."""
-        if self._awaits_body and not self.pipeline and not self._discards:
+        if self._awaits_body and not self.pipeline:
             self._refuse(unavailable("the server is shutting down", "draining"))
         else:
             super().shutdown()
@@ -114,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _awaits_body(self) -> bool:
         """Whether the application is waiting for the rest of a body."""
-        return not self._in_header and not self.cycle.response_complete
+        return not (self._discards or self._in_header or self.cycle.response_complete)
 
     def _abort(self) -> None:
         self._connections.remove(self)
