@@ -4,8 +4,10 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from headway.core.batch import Event, Logprob
@@ -148,3 +150,22 @@ def test_memory_of_scores_is_given_back_when_nothing_runs(monkeypatch):
         steps.append(events)
         left.after(events, running)
     assert given == [5, 7]
+
+
+def test_a_connection_keeps_nothing_of_its_last_large_request():
+    """Reading is paused while a large body waits, and the application resumes it."""
+    asked = {"prompt": "word " * 20_000, "truncate_prompt_tokens": 5, "max_tokens": 2}
+    calls = []
+    with serving(ServerConfig(), fake) as (url, service):
+        enter = service.model.admission.enter
+
+        def entering(call):
+            calls.append(weakref.ref(call))
+            enter(call)
+
+        service.model.admission.enter = entering
+        with httpx2.Client(base_url=url, timeout=60) as client:
+            assert client.post("/v1/completions", json=asked).status_code == 200
+            assert client.get("/health").status_code == 200
+            (call,) = calls
+            until(lambda: gc.collect() is not None and call() is None)

@@ -15,6 +15,7 @@ from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.http.exchange import EXCHANGE, Exchange, Memory
 from headway.server.listening.connections import ANSWERING, IDLE, RECEIVING, ConnectionTable
 from headway.server.listening.deadline import UNREAD, Deadline, seconds
+from headway.server.listening.flow import OwnFlow
 from headway.server.listening.refusal import repeated, send_refusal, unavailable
 from headway.server.listening.upgrade import feed
 from headway.server.protocol.problem import Problem
@@ -62,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = OwnFlow(transport)
         if self._discards:
             transport.abort()
 
