@@ -9,10 +9,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from headway.core.batch import Event, Logprob
 from headway.llm.llm import EMBEDDED
 from headway.server import heap
+from headway.server.answering.call import Call
 from headway.server.config.config import ServerConfig
 from headway.server.heap import LARGE, SCORED, BodyTrimmer, ScoreTrimmer
 from headway.server.intake.tokenizing import AsyncTokenizer
@@ -169,3 +171,26 @@ def test_a_connection_keeps_nothing_of_its_last_large_request():
             assert client.get("/health").status_code == 200
             (call,) = calls
             until(lambda: gc.collect() is not None and call() is None)
+
+
+@pytest.mark.parametrize(
+    "asked, status",
+    [({"max_tokens": 2}, 200), ({"max_tokens": 2, "stream": True}, 200), ({"n": 0}, 400)],
+)
+def test_an_answered_request_is_not_left_to_the_collector(asked, status):
+    def left():
+        kinds = RequestResponseCycle, Call
+        return [each for each in gc.get_objects() if type(each) in kinds and each not in before]
+
+    with serving(ServerConfig(), fake) as (url, _), httpx2.Client(base_url=url) as client:
+        gc.collect()
+        gc.disable()
+        before: list[object] = []
+        before += left()
+        try:
+            for _ in range(5):
+                answer = client.post("/v1/completions", json={"prompt": [5, 6], **asked})
+                assert answer.status_code == status
+            until(lambda: len(left()) <= 1)  # the connection's latest request
+        finally:
+            gc.enable()

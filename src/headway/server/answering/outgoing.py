@@ -91,6 +91,11 @@ class Outgoing:
         self.held = 0
         return first
 
+    def taken(self) -> None:
+        """Nothing more is taken: forget the task that took. A task keeps its context, which leads
+        back to the call, and only the garbage collector would free such a cycle."""
+        self.writer = self._taker = None
+
     def take_last(self) -> bytes:
         """Take all ready chunks, and drop parts that are not made yet."""
         self._line = deque([each for each in self._line if isinstance(each, bytes)])

@@ -110,6 +110,7 @@ class EventStream(Response):
         finally:
             if self._timer:
                 self._timer.cancel()
+            self._call.out.taken()
             self._client.close()
 
     async def _stream(self, send_start: Send, send: Send) -> None:
