@@ -401,6 +401,30 @@ def test_a_client_that_left_is_forgotten_at_once():
         gc.enable()
 
 
+class Text(str):
+    """A text whose end can be seen."""
+
+
+def test_a_text_that_is_given_up_before_its_turn_is_freed_at_once(held):
+    async def scene():
+        made = AsyncTokenizer(tokenizer(), EMBEDDED)
+        busy = made._worker.submit(held.wait, 30)
+        text = Text("word " * 1_000)
+        seen = weakref.ref(text)
+        asked = asyncio.create_task(made.encode(text))
+        del text
+        await asyncio.sleep(0)
+        assert seen() and not asked.done()
+        asked.cancel()
+        await asyncio.wait([asked])
+        del asked  # it keeps a traceback
+        gc.collect()
+        assert seen() is None and not busy.done()
+        made.close()
+
+    asyncio.run(scene())
+
+
 def test_a_request_that_supersedes_nothing_is_refused_by_a_full_lane(held):
     async def scene(app, service, rows):
         hold(service, held)

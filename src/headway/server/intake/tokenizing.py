@@ -98,14 +98,13 @@ class AsyncTokenizer:
         return await self._beside(self.inner.spellings, words)
 
     async def _beside(self, work: Callable[..., T], *given: object) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, carried, work, *given)
+        return await _made_in(self._worker, partial(work, *given))
 
     async def check_grammar(self, grammar: Grammar, limit: int) -> str:
         """Why a grammar cannot be used, in one line; empty if it can. limit: nanoseconds that
         compiling it may take."""
-        check = partial(carried, grammar_problem, grammar, self.folder, limit / 1e9)
-        return await asyncio.get_running_loop().run_in_executor(self._grammars, check)
+        check = partial(grammar_problem, grammar, self.folder, limit / 1e9)
+        return await _made_in(self._grammars, check)
 
     @property
     def special(self) -> frozenset[int]:
@@ -126,6 +125,21 @@ class AsyncTokenizer:
             text = twice[len(once) :] if twice.startswith(once) else once
             self._spelled[id] = text
         return text
+
+
+async def _made_in(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Do the work in the thread. Work that is given up before its turn is dropped at once, with the
+    text that it holds: the executor itself would keep it until the thread is free."""
+    waiting = [work]
+    try:
+        make = partial(_first, waiting)
+        return await asyncio.get_running_loop().run_in_executor(thread, make)
+    finally:
+        waiting.clear()
+
+
+def _first(waiting: list[Callable[[], T]]) -> T:
+    return carried(waiting.pop())
 
 
 def carried(work: Callable[..., T], *given: object) -> T:
