@@ -558,3 +558,15 @@ def test_the_routes_in_force_can_be_loaded_again():
         if route.get("choose") and not route["score"]:
             del route["score"]
     assert ServerConfig(models=TWO, routes=again).effective()["routes"] == shown
+
+
+def test_the_wait_for_a_streams_client_is_counted_for_the_model_that_answered():
+    async def main():
+        async with serving() as (client, _):
+            answer = await ask(client, "up", stream=True)  # the first model's answer is rejected
+            assert answer.status_code == 200 and '"model":"large"' in answer.text
+            said = (await client.get("/metrics")).text
+        counts = r'headway_client_wait_seconds_count\{.*model_name="(\w+)".*\} ([1-9].*)'
+        assert re.findall(counts, said) == [("large", "1.0")]
+
+    asyncio.run(main())

@@ -25,7 +25,7 @@ async def until_disconnect(receive: Receive) -> None:
         pass
 
 
-def nobody(lane: str, waited: int) -> None:
+def nobody(call: Call, waited: int) -> None:
     """Ignores the end of a stream."""
 
 
@@ -36,10 +36,10 @@ class Client:
     """
 
     def __init__(
-        self, receive: Receive, permit: Permit, sent: Callable[[str, int], object] = nobody
+        self, receive: Receive, permit: Permit, sent: Callable[[Call, int], object] = nobody
     ) -> None:
         """permit: the request's concurrency permit, released by close(). sent: called at a stream's
-        end with its lane and the nanoseconds it waited for the client."""
+        end with its call and the nanoseconds it waited for the client."""
         self._permit = permit
         self.call: Call | None = None  # set once the call is in its lane
         self.gone = False  # whether it has disconnected
@@ -69,7 +69,7 @@ class Client:
             self._watcher = None
             watcher.cancel()
             if self.call and self.waited != NEVER:
-                self._sent(self.call.routed.lane, self.waited)
+                self._sent(self.call, self.waited)
         self.end(client_gone())
         self._permit.release()
 

@@ -193,6 +193,13 @@ class Service:
         named = found.name, lane, deadlines, expected, found.model.name
         return Routed(id, request, arrival, *named, labels_of(headers), read_at)
 
+    def sent(self, call: Call, waited: int) -> None:
+        """A call's stream has ended. waited: nanoseconds for which it waited for its client. Of a
+        route's models, only the one that answered is told."""
+        for model in self.models:
+            if model.name == call.routed.served:
+                model.sent(call.routed.lane, waited)
+
     def cancel(self, tenant: str, id: str) -> int:
         """Cancel as Admission.cancel does, in every model and route."""
         routed = self.routes.cancel(tenant, id) if self.routes else 0

@@ -74,7 +74,7 @@ async def answer(
         found = service.find(arrival, body.model or "", operation)
         parsed = api_request(body, limits, found.model.vectors)
         del body
-        client = Client(request.receive, permit, found.model.sent)
+        client = Client(request.receive, permit, service.sent)
         asking = service.call(arrival, parsed, found, client, size)
         if found.route and parsed.stream:
             return await stream_route(asking, client, found.name)
