@@ -246,6 +246,25 @@ def test_probes_are_answered_when_all_connections_are_in_use():
         assert httpx2.post(f"{url}/v1/completions", json=ASKED).status_code == 200
 
 
+def test_a_client_beyond_the_most_is_told_so_while_it_still_sends_its_body():
+    executor, size = Permitted(), 3_000_000
+    with serving(config(most=1), executor.engine) as (url, _):
+        said = json.dumps(ASKED).encode()
+        first = Hostile(url).say(body(len(said)) + said)
+        until(lambda: executor.asked == 1)  # its first token waits for a permit
+        late = Hostile(url).socket
+        late.sendall(body(size) + b" " * size)  # no reset, which could overtake the answer
+        heard = b""
+        while part := late.recv(65_536):
+            heard += part
+        assert heard.startswith(b"HTTP/1.1 503 ") and b"too_many_connections" in heard
+        assert b"\r\nretry-after-ms: " in heard
+        late.close()
+        executor.permits.release(100)
+        assert first.status() == 200
+        first.close()
+
+
 class FakeConnection:
     """A connection as the table sees it."""
 

@@ -6,7 +6,6 @@ from math import inf
 from typing import Any
 
 import httptools
-from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -20,6 +19,7 @@ from headway.server.listening.refusal import repeated, send_refusal, unavailable
 from headway.server.listening.upgrade import feed
 from headway.server.protocol.problem import Problem
 
+PROBES = b"/health", b"/ready"  # answered even when there are too many connections
 PIPELINED = 8  # requests that may wait on one connection behind the one being answered
 FRAMING = 16  # the most bytes of chunk framing per byte of a body
 LINGER = 2.0  # seconds for the client to read a refusal, while further input is discarded
@@ -28,9 +28,7 @@ REST = 10.0  # seconds for the rest of a body whose request was answered before 
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection: a connections.Connection.
-
-    overloaded: the application that answers when the table admits no further request."""
+    """One connection: a connections.Connection."""
 
     def __init__(
         self,
@@ -38,13 +36,12 @@ class BoundedProtocol(HttpToolsProtocol):
         state: ServerState,
         settings: ConnectionSettings,
         connections: ConnectionTable,
-        overloaded: ASGIApp,
         descriptor: int,
         address: str,
     ) -> None:
         super().__init__(config, state, {})
         self.descriptor, self.address = descriptor, address
-        self._settings, self._connections, self._overloaded = settings, connections, overloaded
+        self._settings, self._connections = settings, connections
         self._header_time = seconds(settings.header_time)
         self._in_header = True  # true also before the header's first byte
         self._header_begun = False
@@ -52,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._field_bytes = 0  # bytes of the header's names and values
         self._body_bytes = 0  # bytes of the body in the data being parsed
         self._message_ended = False  # whether a request ended in that data
+        self._is_admitted = True  # False: only a probe is answered, and then the connection ends
         self._problem: Problem | None = None  # why the parser was stopped
         self._discards = False  # whether all further input is discarded
         self._exchange: Exchange | None = None  # the request being answered
@@ -202,12 +200,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(dict(self.headers)) < len(self.headers) and (name := repeated(self.headers)):
             message = f"the header has {name} more than once"
             self._stop_parsing(Problem(400, message, name, "repeated_header"))
-        admitted = self._connections.admits_request(self)
-        self.app = self.config.loaded_app if admitted else self._overloaded
+        self._is_admitted = self._connections.admits_request(self)
+        if not self._is_admitted and self.url.partition(b"?")[0] not in PROBES:
+            message = "too many requests are being answered"
+            self._stop_parsing(unavailable(message, "too_many_connections"))
         super().on_headers_complete()
         self._in_header, self._pending_bytes = False, 0
         self.allow_more_time()
-        if admitted:
+        if self._is_admitted:
             self._connections.set_stage(self, RECEIVING, self.loop.time())
         else:
             self.cycle.keep_alive = False
@@ -243,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._message_ended = True
         if self.cycle.response_complete:
             self._become_idle()
-        elif self.app is not self._overloaded:
+        elif self._is_admitted:
             self._deadline.set(inf)
             self._connections.set_stage(self, ANSWERING, self.loop.time())
 

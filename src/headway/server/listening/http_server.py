@@ -7,19 +7,16 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from headway.server.config.sections.server import ServerSettings
 from headway.server.http.direct_send import DirectSend
-from headway.server.http.errors import error_response
 from headway.server.http.forwarded import Forwarded
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
-from headway.server.listening.refusal import unavailable
 
 CLOSING_TIME = 5  # seconds for connections to close, once nothing is being answered
-PROBES = ("/health", "/ready")  # answered even when there are too many connections
 
 
 class HttpServer(uvicorn.Server):
@@ -58,7 +55,6 @@ class HttpServer(uvicorn.Server):
             self.server_state,
             self._settings.connections,
             self.connections,
-            probes_only(self.config.loaded_app),
         )
         self._acceptors = [
             Acceptor(each, self.connections, make_protocol) for each in sockets or ()
@@ -72,15 +68,3 @@ class HttpServer(uvicorn.Server):
         for each in self._acceptors:
             each.resume()
         return await super().on_tick(counter)
-
-
-def probes_only(app: ASGIApp) -> ASGIApp:
-    """The application for when too many connections are open: `app` for probes, 503 otherwise."""
-
-    async def answer_probes(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in PROBES:
-            return await app(scope, receive, send)
-        problem = unavailable("too many requests are being answered", "too_many_connections")
-        await error_response(problem)(scope, receive, send)
-
-    return answer_probes
