@@ -91,6 +91,7 @@ class Server:
         self._leaving: asyncio.Task[None] | None = None
         self._standing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[list[Welcome]] | None = None
+        self._is_broken = False  # one of its own tasks has failed
 
     def _function_books(self) -> list[EngineBook]:
         """Have the functions keep books for the ledger, and return the books."""
@@ -99,7 +100,7 @@ class Server:
 
     async def run(self) -> int:
         """Serve until a signal or a failure. Returns the exit status: 1 if an engine went down
-        while loading, or if all backends are down."""
+        while loading, if all backends are down, or if a task of its own has failed."""
         listening = listen(self.config.server.host, self.config.server.port)
         self._spans = start_tracing(self.service, listening.getsockname()[1])
         loop = asyncio.get_running_loop()
@@ -137,7 +138,7 @@ class Server:
                 await self.ledger.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
-        return 1 if down else 0
+        return 1 if down or self._is_broken else 0
 
     def _watch_configuration(self) -> asyncio.Task[None] | None:
         """Reload the keys on SIGHUP and, if asked for, when the file changes."""
@@ -163,8 +164,13 @@ class Server:
             self.versions.begin(model)
 
     async def _stand(self) -> None:
-        """Restart backends that fail. End the server once all are down for good."""
-        await self.backends.stand()
+        """Restart backends that fail. End the server once all are down for good, or once restarting
+        itself has failed: a dead engine would stay behind a living front."""
+        try:
+            await self.backends.stand()
+        except Exception:  # the task's edge
+            self._fail("restarts have failed: the server ends")
+            self.leave()
         if self.backends.are_down:
             self.web.should_exit = True
 
@@ -192,11 +198,19 @@ class Server:
             f"draining: {self._open} requests have "
             f"{format_duration(timeout)} to end; a second signal ends the server at once"
         )
-        if self.jobs:
-            await self.jobs.drain()
-        left = await self.service.drain_routes(timeout / SECOND)
-        await self.backends.drain(left, timeout / SECOND)
+        try:
+            if self.jobs:
+                await self.jobs.drain()
+            left = await self.service.drain_routes(timeout / SECOND)
+            await self.backends.drain(left, timeout / SECOND)
+        except Exception:  # the task's edge
+            self._fail("the drain has failed: the server ends at once")
         self.web.should_exit = True
+
+    def _fail(self, what: str) -> None:
+        """Log the error that is being handled, which nobody foresaw. The exit status is 1."""
+        self._is_broken = True
+        self.log.critical(what, exc_info=True)
 
     @property
     def _open(self) -> int:
