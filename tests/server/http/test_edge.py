@@ -265,6 +265,20 @@ def test_a_client_beyond_the_most_is_told_so_while_it_still_sends_its_body():
         first.close()
 
 
+@pytest.mark.parametrize("last", [b"HTTP/1.1\r\nConnection: close", b"HTTP/1.0"])
+def test_a_refusal_reaches_a_client_that_closes_and_still_sends_its_body(last):
+    keys, size = [{"name": "a", "sha256": "0" * 64}], 3_000_000
+    with serving(ServerConfig(server=config().server, keys=keys), fake) as (url, _):
+        for _ in range(3):
+            late = Hostile(url).socket
+            late.sendall(body(size).replace(b"HTTP/1.1", last) + b" " * size)
+            heard = b""
+            while part := late.recv(65_536):
+                heard += part
+            assert heard.startswith(b"HTTP/1.1 401 ") and heard.endswith(b"}}")
+            late.close()
+
+
 class FakeConnection:
     """A connection as the table sees it."""
 

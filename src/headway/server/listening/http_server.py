@@ -15,6 +15,7 @@ from headway.server.http.forwarded import Forwarded
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
+from headway.server.listening.unread import Unread
 
 CLOSING_TIME = 5  # seconds for connections to close, once nothing is being answered
 
@@ -28,7 +29,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, settings: ServerSettings, descriptors: int) -> None:
         super().__init__(
             uvicorn.Config(
-                Forwarded(DirectSend(app)),
+                Forwarded(DirectSend(Unread(app))),
                 interface="asgi3",
                 lifespan="off",
                 proxy_headers=False,
