@@ -21,9 +21,9 @@ def check_retune(engine: Model, base: ServerConfig, config: ServerConfig) -> Non
     started = policies_of(engine, base)
     cost = StepCost.of(1) if base.engine.cost else StepCost()
     blocks, context = load.num_blocks or NEVER, load.capacity or NEVER
-    lanes = tuple(engine.lanes.values())
-    present = Settings(blocks, base.engine.tokens_per_block, lanes, started, context, cost)
-    present.retuned(after, config.core_lanes, 1)
+    # The file's lanes with the file's policies: those in force may go with theirs alone.
+    file = Settings(blocks, base.engine.tokens_per_block, base.core_lanes, started, context, cost)
+    file.retuned(after, config.core_lanes, 1)
     engine.vectors.traits.check_policies(after)
     padded = "the tokens of a step, padding included,"
     planned = (
