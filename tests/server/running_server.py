@@ -233,6 +233,7 @@ def serving(config=None, engine=embedded):
         if versions:
             versions.attach(service)
             for model in service.models:
+                await versions.enter(model)
                 versions.begin(model)
         app = app_of(service, jobs, ledger, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)

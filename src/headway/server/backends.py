@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from headway.server.observe.logs import Log
 from headway.text.loaded_tokenizer import import_templates
 
 Said = Callable[[str], object]
+Entering = Callable[[Model], Awaitable[object]]
 Began = Callable[[Model], object]
 UNNAMEABLE = re.compile(r"[^\w.-]")  # characters not allowed in a file's name
 
@@ -62,10 +63,12 @@ class Backends:
         yield from self.engines
         yield from self.functions.values()
 
-    async def start(self, models: list[Model], say: Said, began: Began) -> list[Welcome]:
+    async def start(
+        self, models: list[Model], say: Said, entering: Entering, began: Began
+    ) -> list[Welcome]:
         """Start all backends. Raises the error of a backend that cannot start. say: called with
-        lines about the progress. began: called with each model once it is loaded, before any
-        request is let in: others may still be loading while it answers."""
+        lines about the progress. entering: awaited with each model once it is loaded. began: called
+        with it then, before any request is let in: others may still be loading while it answers."""
         if self._many or self._config.model.memory:
             shares = await asyncio.to_thread(shares_of, self._config, _folder)
             beside = engines_beside(self._config)
@@ -73,7 +76,7 @@ class Backends:
                 engine.give_memory(shares[model.name], beside)
         pairs = zip(self.engines, models, strict=True)
         async with asyncio.TaskGroup() as group:
-            loading = [group.create_task(self._load(*each, say, began)) for each in pairs]
+            loading = [group.create_task(self._load(*each, say, entering, began)) for each in pairs]
             if loading:  # use this process's idle time while the engines load
                 group.create_task(asyncio.to_thread(import_templates))
             for function in self.functions.values():
@@ -83,11 +86,17 @@ class Backends:
         return [each.result() for each in loading]
 
     async def _load(
-        self, engine: RestartingEngine, model: Model, say: Said, began: Began
+        self,
+        engine: RestartingEngine,
+        model: Model,
+        say: Said,
+        entering: Entering,
+        began: Began,
     ) -> Welcome:
         with self._named(model.name):
             welcome = await engine.start(self._prefixed(say, model.name))
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
+        await entering(model)
         model.loaded(welcome.work, welcome.load_ns)
         model.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
         began(model)  # nothing is awaited since, so no request has come

@@ -151,12 +151,17 @@ class Server:
             self.log.info("starting", version=__version__, pid=os.getpid())
         try:
             models, said = list(self.service.models), self._show_progress
-            welcomes = await self.backends.start(models, said, self._begin)
+            welcomes = await self.backends.start(models, said, self._enter, self._begin)
         except BaseExceptionGroup as errors:  # the first error is enough
             raise _first(errors) from None
         if self.functions:
             self.functions.document(self._app)
         return welcomes
+
+    async def _enter(self, model: Model) -> None:
+        """Store with which version a model begins that has just been loaded."""
+        if self.versions:
+            await self.versions.enter(model)
 
     def _begin(self, model: Model) -> None:
         """Have a model that has just been loaded begin with the version in force."""

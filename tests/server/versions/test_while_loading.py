@@ -60,7 +60,8 @@ def test_a_model_begins_with_its_promoted_version_while_another_is_loaded(tmp_pa
         service, versions = Service(config, *engines), open_versions(config, quiet())
         versions.attach(service)
         models = list(service.models)
-        starting = asyncio.create_task(backends.start(models, lambda text: None, versions.begin))
+        told = (lambda text: None), versions.enter, versions.begin
+        starting = asyncio.create_task(backends.start(models, *told))
         try:
             for model, each, number in zip(models, engines, (3, 2, 2), strict=True):
                 each.go.set()

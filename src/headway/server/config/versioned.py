@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headway.errors import SettingError
+from headway.rollout.proposal import differences, merged
 from headway.server.config.config import ServerConfig
 from headway.server.config.ignored import check_most, check_set, own_lanes
 from headway.server.config.problems import describe_problems
@@ -68,6 +69,20 @@ def with_version(config: ServerConfig, values: Mapping[str, Any], name: str) -> 
         return ServerConfig(**fields)
     except ValidationError as error:
         raise SettingError(describe_problems(error, lambda where: name)[0]) from None
+
+
+def with_change(
+    file: ServerConfig, base: Mapping[str, Any], change: Mapping[str, Any], name: str
+) -> ServerConfig:
+    """The configuration with a version's values and a change of them. file: the configuration of
+    the version's model in the file. base: the version's values. name: the change's name, for
+    errors. Raises SettingError."""
+    check_change(change, base)
+    config = with_version(file, merged(base, change), name)
+    check_effect(config, change, name)
+    if not differences(base, versioned(config)):
+        raise SettingError("it changes nothing of the promoted version")
+    return config
 
 
 def check_effect(config: ServerConfig, change: Mapping[str, Any], name: str) -> None:

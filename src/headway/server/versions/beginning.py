@@ -1,6 +1,6 @@
-"""Which version of a model a server begins with (version_to_begin)."""
+"""Which version of a model a server begins with: foreseen, and once its model is loaded (begun)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.errors import SettingError
@@ -21,7 +21,21 @@ from headway.store.versions import (
 FILE = "the configuration file"
 
 
-def version_to_begin(model: str, base: ServerConfig, versions: Versions) -> StoredVersion:
+def foreseen(model: str, base: ServerConfig, versions: Versions) -> StoredVersion:
+    """The version that `begun` would put in force now. It stores nothing: the server may still fail
+    to start. The file's own version has number 0 if it is not stored yet.
+
+    base: the file's configuration of this model.
+    """
+    if found := _standing(base, versions.all(model)):
+        return found
+    own, now = versioned(base), clock.unix()
+    content = Proposal(own, FILE, FILE, model=model).as_json()
+    event = VersionEvent(PROMOTED, now, FILE, FILE)
+    return StoredVersion(0, content, digest_of(own), True, now, (event,))
+
+
+def begun(model: str, base: ServerConfig, versions: Versions) -> StoredVersion:
     """Roll back a trial that was cut short, and return the version to put in force: the promoted
     one or, if the file has changed, the file's. The engine starts with the file's configuration,
     whose memory bounds all versions.
@@ -34,14 +48,21 @@ def version_to_begin(model: str, base: ServerConfig, versions: Versions) -> Stor
         if each.state == ON_TRIAL:
             why = "the server ended during its trial"
             versions.happen(each.number, VersionEvent(ROLLED_BACK, now, OURSELVES, why))
-    files = [each for each in found if each.is_file]
-    promoted = [each for each in found if each.state == PROMOTED]
-    if promoted and files and _filled_in(base, files[-1]) == own:
-        return promoted[0]
-    why = f"{FILE} was changed" if files else FILE
+    if standing := _standing(base, found):
+        return standing
+    why = f"{FILE} was changed" if any(each.is_file for each in found) else FILE
     content = Proposal(own, FILE, why, model=model).as_json()
     event = VersionEvent(PROMOTED, now, FILE, why)
     return versions.add(content, digest_of(own), event, is_file=True)
+
+
+def _standing(base: ServerConfig, found: Sequence[StoredVersion]) -> StoredVersion | None:
+    """The promoted version; None: there is none, or the file has changed since its own version."""
+    files = [each for each in found if each.is_file]
+    promoted = [each for each in found if each.state == PROMOTED]
+    if promoted and files and _filled_in(base, files[-1]) == versioned(base):
+        return promoted[0]
+    return None
 
 
 def _filled_in(base: ServerConfig, version: StoredVersion) -> Mapping[str, Any]:

@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 from secrets import randbits
 
 from headway.errors import SettingError, first_line
-from headway.rollout.proposal import Proposal, differences, merged
+from headway.rollout.proposal import Proposal
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.config.versioned import check_change, check_effect, versioned, with_version
+from headway.server.config.versioned import versioned, with_change, with_version
 from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
-from headway.server.versions.beginning import version_to_begin
+from headway.server.versions.beginning import begun, foreseen
 from headway.server.versions.bodies import ProposeBody, StartBody
 from headway.server.versions.changes import Changes
 from headway.server.versions.ending import ending
@@ -50,12 +50,26 @@ class VersionKeeper:
         """base: the file's configuration of this model, with the settings that no version holds."""
         self.model, self._base, self._log = model, base, log
         self._store, self.versions, self.ask = store, store.versions, store.ask
-        self.promoted = version_to_begin(model, base, store.versions)
+        self.promoted = foreseen(model, base, store.versions)
         self._configured(self.promoted)
+        self._has_entered = False
         self.live: LiveTrial | None = None
         self._changes = Changes()
         self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
+
+    async def enter(self) -> None:
+        """Store with which version the server begins, now that a model of it is loaded: a start
+        that fails changes no version. Raises SettingError."""
+        async with self._deciding:
+            if self._has_entered:
+                return
+            try:
+                self.promoted = await self.ask(begun, self.model, self._base, self.versions)
+            except StoreError as error:
+                raise SettingError(str(error)) from error
+            self._configured(self.promoted)
+            self._has_entered = True
 
     def begin(self, engine: Model) -> None:
         """Put the promoted version in force on an engine that has just been loaded, before any
@@ -104,16 +118,10 @@ class VersionKeeper:
     async def propose(self, body: ProposeBody, author: str) -> StoredVersion:
         """Store a change of the promoted version. Raises SettingError."""
         promoted = self.promoted
-        base = promoted.content["config"]
-        check_change(body.config, base)
-        values = merged(base, body.config)
-        config = with_version(self._base, values, THIS)
-        check_effect(config, body.config, THIS)
+        config = with_change(self._base, promoted.content["config"], body.config, THIS)
         self.in_force.check(config)
-        whole = versioned(config)
-        if not differences(base, whole):
-            raise SettingError("it changes nothing of the promoted version")
-        proposal = replace(body.proposal(whole, author, self.model), base=promoted.number)
+        proposal = body.proposal(versioned(config), author, self.model)
+        proposal = replace(proposal, base=promoted.number)
         event = VersionEvent(PROPOSED, clock.unix(), proposal.author, proposal.reason)
         made = await self.ask(self.versions.add, proposal.as_json(), proposal.digest, event)
         self._log.info("version proposed", version=made.number, author=proposal.author)

@@ -65,6 +65,13 @@ class VersionKeepers(Collector):
         for keeper in self:
             keeper.attach(entries[keeper.model], service.retune if alone else None)
 
+    async def enter(self, engine: Model) -> None:
+        """Store with which version an engine begins that has just been loaded. Raises
+        SettingError."""
+        for each in self:
+            if engine in each.in_force.engines:
+                await each.enter()
+
     def begin(self, engine: Model) -> None:
         """Put the promoted version in force on an engine that has just been loaded, before any
         request is let in. Raises SettingError if the engine cannot change to it."""
