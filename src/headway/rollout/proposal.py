@@ -113,8 +113,14 @@ def undone(
 ) -> list[str]:
     """The settings in which the promoted configuration differs from `base`, and a version that was
     proposed as a change of `base` from the promoted one: their dotted paths."""
-    since = {path for path, *_ in differences(base, promoted)}
-    return [path for path, *_ in differences(promoted, version) if path in since]
+    since = [path for path, *_ in differences(base, promoted)]
+    differs = [path for path, *_ in differences(promoted, version)]
+    return [path for path in differs if any(_overlap(path, each) for each in since)]
+
+
+def _overlap(path: str, other: str) -> bool:
+    """Whether a dotted path is the other, or leads into it: a whole section may be one value."""
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,11 @@ def bases(config: ServerConfig) -> dict[str, ServerConfig]:
 
 
 def versioned(config: ServerConfig) -> dict[str, Any]:
-    """The part of a configuration that a version holds, as JSON, with all defaults filled in."""
-    return config.model_dump(mode="json", include={"engine": set(ENGINE), "lanes": True})
+    """The part of a configuration that a version holds, as JSON, with all defaults filled in: also
+    the default strategy, which depends on the lanes and on engine.cost."""
+    found = config.model_dump(mode="json", include={"engine": set(ENGINE), "lanes": True})
+    found["engine"]["strategy"] = config.strategy.model_dump(mode="json")
+    return found
 
 
 def check_change(change: Mapping[str, Any], base: Mapping[str, Any]) -> None:

@@ -118,7 +118,8 @@ class VersionKeeper:
     async def propose(self, body: ProposeBody, author: str) -> StoredVersion:
         """Store a change of the promoted version. Raises SettingError."""
         promoted = self.promoted
-        config = with_change(self._base, promoted.content["config"], body.config, THIS)
+        values = versioned(self._configured(promoted))  # an older headway filled in fewer
+        config = with_change(self._base, values, body.config, THIS)
         self.in_force.check(config)
         proposal = body.proposal(versioned(config), author, self.model)
         proposal = replace(proposal, base=promoted.number)
