@@ -120,6 +120,8 @@ class StartBody(Strict):
         if self.alpha < LEAST_ALPHA:
             raise SettingError(f"alpha is {LEAST_ALPHA:g} or more, not {self.alpha:g}")
         rails, expects = proposal.guardrails, proposal.expects
+        if self.promote_if_better and not expects:
+            raise SettingError("promote_if_better: the version expects no gain")
         if expects and not any(
             each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)
             for each in rails

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from secrets import randbits
 
-from headway.errors import SettingError, first_line
+from headway.errors import first_line
 from headway.rollout.proposal import Proposal
 from headway.server import clock
 from headway.server.config.config import ServerConfig
@@ -60,14 +60,11 @@ class VersionKeeper:
 
     async def enter(self) -> None:
         """Store with which version the server begins, now that a model of it is loaded: a start
-        that fails changes no version. Raises SettingError."""
+        that fails changes no version. Raises SettingError, StoreError."""
         async with self._deciding:
             if self._has_entered:
                 return
-            try:
-                self.promoted = await self.ask(begun, self.model, self._base, self.versions)
-            except StoreError as error:
-                raise SettingError(str(error)) from error
+            self.promoted = await self.ask(begun, self.model, self._base, self.versions)
             self._configured(self.promoted)
             self._has_entered = True
 
@@ -144,10 +141,8 @@ class VersionKeeper:
             await self._store.check_base(found, self.promoted)
             config = self._configured(found)
             self.in_force.check(config)
-            expects = found.content["expects"]
-            if body.promote_if_better and not expects:
-                raise SettingError("promote_if_better: the version expects no gain")
             engines = self.in_force.engines[:2]  # the ones to compare
+            expects = found.content["expects"]
             plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
             split = split_for(self.in_force.engines, body.share, body.sticky, plan.seed)
             details = {"plan": asdict(plan)} | (split.as_json() if split else {})
@@ -198,16 +193,26 @@ class VersionKeeper:
         return await self._changes.run(self._roll_back(number, author, why))
 
     async def _roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
-        async with self._deciding:
-            live = self.live
-            if live is None or live.number != number:
-                return await self._take_back(number, author, why)
-            live.roll_back(author, why or f"{author} rolled it back")
+        live = self._tried(number)
+        if live is None:
+            async with self._deciding:
+                live = self._tried(number)
+                if live is None:
+                    return await self._take_back(number, author, why)
+        live.roll_back(author, why or f"{author} rolled it back")  # whatever the store does
         await live.has_run.wait()
-        async with self._deciding:
-            if self.live is live:
-                await self._conclude(live)
-        return await self.ask(self.versions.get, number)
+        try:
+            async with self._deciding:
+                if self.live is live:
+                    await self._conclude(live)
+            return await self.ask(self.versions.get, number)
+        except StoreError as error:
+            why = f"the trial has ended, and its end is stored later: {error}"
+            raise StoreError(why) from error
+
+    def _tried(self, number: int) -> LiveTrial | None:
+        """The running trial, if it is of this version."""
+        return self.live if self.live and self.live.number == number else None
 
     async def _take_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         found = await self.ask(self.versions.get, number)
@@ -221,11 +226,7 @@ class VersionKeeper:
             raise VersionConflictError(f"version {tried} is on trial: roll it back first")
         if found.state != PROMOTED:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
-        earlier = await self.ask(self.versions.all, self.model)
-        earlier = [each for each in earlier if each.state == REPLACED]
-        if not earlier:
-            raise VersionConflictError(f"there is no version before {number}")
-        back = max(earlier, key=lambda each: each.order)
+        back = await self._store.before(found)
         config = self._configured(back)
         self.in_force.check(config)
         put = VersionEvent(PROMOTED, gone.at, author, f"version {number} was rolled back")

@@ -53,7 +53,11 @@ class VersionKeepers(Collector):
 
     async def of_version(self, number: int) -> VersionKeeper | None:
         """The keeper of a version's model; None if there is no such version. Raises SettingError if
-        the model is no longer served, and StoreError."""
+        the model is no longer served, and StoreError. A version on trial is known without the
+        store, so that its trial can be ended while the store is away."""
+        for each in self:
+            if each.live and each.live.number == number:
+                return each
         found = await self.find(number)
         return self.of_model(found.model) if found else None
 
@@ -67,7 +71,7 @@ class VersionKeepers(Collector):
 
     async def enter(self, engine: Model) -> None:
         """Store with which version an engine begins that has just been loaded. Raises
-        SettingError."""
+        SettingError, StoreError."""
         for each in self:
             if engine in each.in_force.engines:
                 await each.enter()

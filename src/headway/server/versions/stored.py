@@ -6,7 +6,13 @@ from typing import Any, TypeVar
 from headway.rollout.proposal import undone
 from headway.server.store_thread import StoreThread
 from headway.store.database import Database
-from headway.store.versions import PROMOTED, StoredVersion, VersionConflictError, Versions
+from headway.store.versions import (
+    PROMOTED,
+    REPLACED,
+    StoredVersion,
+    VersionConflictError,
+    Versions,
+)
 
 Found = TypeVar("Found")
 
@@ -39,6 +45,15 @@ class VersionStore:
                 f"undo what version {promoted.number} says of {', '.join(paths)}: propose the "
                 "change again"
             )
+
+    async def before(self, version: StoredVersion) -> StoredVersion:
+        """The version that was promoted before this one, which is promoted now. Raises
+        VersionConflictError, StoreError."""
+        found = await self.ask(self.versions.all, version.model)
+        replaced = [each for each in found if each.state == REPLACED]
+        if not replaced:
+            raise VersionConflictError(f"there is no version before {version.number}")
+        return max(replaced, key=lambda each: each.order)
 
     async def close(self) -> bool:
         """Close the store and end its thread. Nothing may be asked afterwards. False: the database
