@@ -25,10 +25,14 @@ TOKENS, LATER = 8, 10**12
 CLEAN = (range(60, 65), range(70, 103), range(110, 120))
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """Both executors of a model with these bad tokens."""
-    shape, more = SHAPES["llama"]
+MODELS = {"full": SHAPES["llama"], "windows": ("mistral-window", {"head_dim": 32})}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def both(request, tmp_path_factory):
+    """Both executors of a model with these bad tokens. Its layers attend to all tokens, or each has
+    a window of 11."""
+    shape, more = MODELS[request.param]
     folder = make(tmp_path_factory.mktemp("bad"), shape, **(SIZES | more)).folder
     tensors = load_file(folder / "model.safetensors")
     embedding, head = tensors["model.embed_tokens.weight"], tensors["lm_head.weight"]
@@ -42,10 +46,10 @@ def both(tmp_path_factory):
     theirs.executor.close()
 
 
-def serve(executor, prompts, blocks, sampling, apart=0):
+def serve(executor, prompts, blocks, sampling, apart=0, chunk=16):
     """Each prompt's tokens and error. apart: nanoseconds between two arrivals."""
     executor.hand_over()
-    policies = Policies(Continuous(6), chunk=Fixed(16), step_tokens=60)
+    policies = Policies(Continuous(6), chunk=Fixed(chunk), step_tokens=60 + chunk)
     depth = executor.traits.steps_in_flight
     settings = Settings(blocks, 32, (Lane(),), policies, CONTEXT, cost=COST, depth=depth)
     asked = [
@@ -82,3 +86,13 @@ def test_a_row_that_is_not_finite_fails_alone_on_both_executors(both, bad, sampl
         mixed = serve(executor, asked, 40, sampling)
         assert [mixed[0], mixed[2], mixed[3]] == alone
         assert mixed[1][0] == [] and "not finite" in mixed[1][1]
+
+
+def test_a_number_that_is_not_finite_is_found_far_behind_the_last_token(both):
+    """With windows of 11 in two layers, the last token's logits depend on the last 21 tokens."""
+    far = (*range(20, 25), NAN, *range(60, 200))
+    for executor in both.values():
+        alone = [serve(executor, [prompt], 40, Sampling())[0] for prompt in CLEAN]
+        said = serve(executor, [far, *CLEAN], 5, Sampling(), LATER, chunk=180)
+        assert said[0][0] == [] and "not finite" in said[0][1]
+        assert said[1:] == alone

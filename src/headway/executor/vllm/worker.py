@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
 
     output: Any  # vLLM's ModelRunnerOutput
     scores: Mapping[str, PromptScores]  # by request
-    not_finite: tuple[str, ...]  # requests with NaN or infinite logits
+    not_finite: tuple[str, ...]  # requests with NaN or infinity in hidden states or logits
 
 
 class StepFailure(NamedTuple):
@@ -91,11 +91,11 @@ def _compute(worker: Any, scheduled: Any, notes: StepNotes) -> StepResult | None
     try:
         output = worker.execute_model(scheduled)
         if output is None:
-            most = runner.execute_model_state.logits.amax(dim=-1)  # NaN if any logit is NaN
+            peaks = _peaks(runner, scheduled.total_num_scheduled_tokens)
             _begin_again(runner, notes.prompts)
             with _keyed_draws(runner, notes.silent):
                 output = worker.sample_tokens(notes.grammar)
-            not_finite = _clear_not_finite(runner, most.isfinite().tolist())
+            not_finite = _clear_not_finite(runner, _finite(runner, *peaks))
     finally:
         runner.execute_model_state = None  # left over if the step failed between the two
     if not worker.is_driver_worker:
@@ -105,8 +105,28 @@ def _compute(worker: Any, scheduled: Any, notes: StepNotes) -> StepResult | None
     return StepResult(output, scores, not_finite)
 
 
+def _peaks(runner: Any, tokens: int) -> tuple[Any, Any]:
+    """The largest logit of each request, and the largest number in the hidden state of each of the
+    step's tokens: NaN if any is NaN."""
+    state = runner.execute_model_state
+    return state.logits.amax(dim=-1), state.hidden_states[:tokens].abs().amax(dim=-1)
+
+
+def _finite(runner: Any, logits: Any, states: Any) -> list[bool]:
+    """By index in vLLM's batch: whether all that a request computed in this step is finite. Where
+    layers have windows, the logits after its last token do not depend on its first ones."""
+    import numpy as np
+
+    finite = logits.isfinite().cpu().numpy()
+    if len(states) > len(finite):
+        begins = runner.query_start_loc.np[: len(finite)]
+        finite &= np.logical_and.reduceat(states.isfinite().cpu().numpy(), begins)
+    found: list[bool] = finite.tolist()
+    return found
+
+
 def _clear_not_finite(runner: Any, finite: list[bool]) -> tuple[str, ...]:
-    """Zero the keys and values that requests with NaN or infinite logits wrote in this step.
+    """Zero the keys and values that requests with NaN or infinity wrote in this step.
 
     finite: by index in vLLM's batch. Returns these requests. Other requests get the blocks later.
     vLLM's CPU attention multiplies what is left in a block's unused places by a weight of 0, and
@@ -117,8 +137,14 @@ def _clear_not_finite(runner: Any, finite: list[bool]) -> tuple[str, ...]:
     for id in ids:
         state = runner.requests[id]
         blocks += state.block_ids[0][state.num_computed_tokens // runner.cache_config.block_size :]
-    if blocks:
-        if runner.device.type != "cpu" and not hasattr(runner, "_kv_block_zeroer"):
+    if not blocks:
+        return ids
+    if runner.device.type == "cpu":  # vLLM's own way leaves out layers that all have windows
+        for layer in runner.kv_caches:
+            for block in blocks:
+                layer[block].zero_()
+    else:
+        if not hasattr(runner, "_kv_block_zeroer"):
             runner._init_kv_zero_meta()
         runner._zero_block_ids(blocks)
     return ids
