@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,12 +14,15 @@ from safetensors.torch import save_file
 from headway import LLM
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.errors import CheckpointError, SettingError
+from headway.errors import CheckpointError, MemoryPlanError, SettingError
+from headway.executor.torch.loading.weight_bytes import stored_bytes
 from headway.executor.torch.memory.memory_plan import Limits
+from headway.executor.vllm import load
 from headway.executor.vllm.adapters import Adapter, check_fits, read_adapters
 from headway.executor.vllm.engine_args import check_options, engine_args, prepare_environment
 from headway.executor.vllm.load import VllmPlan
 from headway.executor.vllm.worker import mixed
+from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
 from headway.server.config.engine_options import engine_options
 
@@ -118,6 +121,36 @@ def test_vllm_environment_variables_are_kept_unless_headway_needs_another_value(
     assert os.environ["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+
+
+@pytest.mark.parametrize("memory, ranks", [(0, 1), (0, 2), (30 << 20, 1), (1 << 40, 1)])
+def test_the_kv_of_a_cpu_leaves_room_for_weights_that_are_not_loaded_yet(
+    monkeypatch, memory, ranks
+):
+    weights = stored_bytes(EMBEDDED, 4)
+    model = SimpleNamespace(
+        get_num_layers=lambda parallel: 4,
+        get_num_kv_heads=lambda parallel: 2,
+        get_head_size=lambda: 64,
+        dtype=torch.float32,
+        max_model_len=2048,
+        quantization=None,
+    )
+    config = SimpleNamespace(
+        cache_config=SimpleNamespace(block_size=32, kv_cache_memory_bytes=None),
+        device_config=SimpleNamespace(device_type="cpu"),
+        model_config=model,
+        parallel_config=SimpleNamespace(tensor_parallel_size=ranks),
+    )
+    free = weights + (20 << 20)
+    monkeypatch.setattr(load, "free_on_host", lambda: free)
+    load._limit_memory(config, Limits(64, 0, 2048, 32, memory=memory), EMBEDDED)
+    left = min(free, memory or free) - weights
+    assert config.cache_config.kv_cache_memory_bytes == int(0.8 * left) // ranks
+    monkeypatch.setattr(load, "free_on_host", lambda: weights)
+    config.cache_config.kv_cache_memory_bytes = None
+    with pytest.raises(MemoryPlanError, match="the weights take"):
+        load._limit_memory(config, Limits(64, 0, 2048, 32), EMBEDDED)
 
 
 def test_seeds_of_different_positions_differ_in_their_lower_32_bits():

@@ -14,7 +14,12 @@ from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.loading.weight_bytes import stored_bytes
 from headway.executor.torch.memory.free_memory import free_on_host
-from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
+from headway.executor.torch.memory.memory_plan import (
+    USABLE_SHARE,
+    Limits,
+    check_weights,
+    human_bytes,
+)
 from headway.executor.vllm.adapters import Adapter, add_adapters, check_fits, read_adapters
 from headway.executor.vllm.engine_args import engine_args, first_cause, prepare_environment
 from headway.executor.vllm.runner import VllmExecutor
@@ -169,11 +174,10 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
     blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
     wanted = (blocks + 1) * block * token
     weights = stored_bytes(folder, 0 if model.quantization else model.dtype.itemsize)
-    free = free_on_host()
-    if limits.memory:  # it includes the weights, which are not loaded yet
-        free = limits.left(weights, free)
-    free = int(USABLE_SHARE * free) // parallel.tensor_parallel_size
-    cache.kv_cache_memory_bytes = min(wanted, free)  # of each rank
+    free = free_on_host()  # the weights, which are not loaded yet, take their part of it
+    check_weights(weights, free, kind)
+    left = int(USABLE_SHARE * limits.left(weights, free - weights))
+    cache.kv_cache_memory_bytes = min(wanted, left // parallel.tensor_parallel_size)  # of a rank
 
 
 def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -> LoadedVllm:
