@@ -21,6 +21,8 @@ def test_models_with_windows_answer_as_transformers_in_one_group_of_blocks(shape
     golden = make(tmp_path, shape, **(SIZES | WINDOWED[shape]))
     ours, theirs = load_both(golden.folder, CONTEXT)
     assert theirs.plan.per_block == 2 * 2 * 2 * 32 * 32 * 4, "layers, k and v, heads, cells"
+    weights = sum(each.numel() * each.element_size() for each in golden.model.parameters())
+    assert weights <= theirs.plan.weights < 1.05 * weights, "and the headers of the files"
     try:
         wanted = [golden.generate(*asked) for asked in ASKED]
         for executor in map(SharedExecutor, (ours.executor, theirs.executor)):

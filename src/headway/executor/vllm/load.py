@@ -173,11 +173,16 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
     token *= model.get_head_size() * model.dtype.itemsize
     blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
     wanted = (blocks + 1) * block * token
-    weights = stored_bytes(folder, 0 if model.quantization else model.dtype.itemsize)
+    weights = _stored(model, folder)
     free = free_on_host()  # the weights, which are not loaded yet, take their part of it
     check_weights(weights, free, kind)
     left = int(USABLE_SHARE * limits.left(weights, free - weights))
     cache.kv_cache_memory_bytes = min(wanted, left // parallel.tensor_parallel_size)  # of a rank
+
+
+def _stored(model: Any, folder: Path) -> int:
+    """Bytes of the weights by the checkpoint's files. model: vLLM's configuration of it."""
+    return stored_bytes(folder, 0 if model.quantization else model.dtype.itemsize)
 
 
 def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -> LoadedVllm:
@@ -185,12 +190,14 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
     if len(groups) != 1:
         raise SettingError(f"{folder} needs {len(groups)} groups of KV blocks; headway has one")
     model, cache = config.model_config, config.cache_config
+    kind = config.device_config.device_type
     vocab, eos = model.get_vocab_size(), _eos(model)
     grammars = GrammarCompiler(folder, vocab, eos)
     ask = core.model_executor.collective_rpc
     ask("headway_ignore_signals", args=(os.getpid(), _ignored()))
     block, threads = cache.block_size, ask("headway_threads")[0]
-    weights = sum(ask("headway_weights"))
+    # On a CPU, vLLM packs matrices anew, and its workers do not count them any more.
+    weights = max(sum(ask("headway_weights")), _stored(model, folder) if kind == "cpu" else 0)
     blocks = cache.num_gpu_blocks - 1  # block 0 is reserved, in vLLM as in headway
     ranks = config.parallel_config.tensor_parallel_size
     per_block = ranks * groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
@@ -199,7 +206,7 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
         plan=VllmPlan(weights, per_block, block, blocks, model.max_model_len, ranks),
         folder=folder,
         dtype=str(model.dtype).removeprefix("torch."),
-        device=config.device_config.device_type,
+        device=kind,
         vocab=vocab,
         eos=eos,
         threads=threads,
