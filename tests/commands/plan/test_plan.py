@@ -184,6 +184,15 @@ def test_a_plan_for_a_too_high_rate_says_that_one_machine_is_not_enough(cost):
     assert "one such machine is not enough" in second and "Poisson" in second
 
 
+def test_a_rate_that_steps_of_all_waiting_prompts_keep_needs_no_second_machine(cost):
+    """Of short prompts, one a step are 191 requests/s, and all waiting ones far more."""
+    asked = PlanOptions(cost(), rate=220, prompt=20, answer=2, ttft=60, as_json=True)
+    first, second, *_ = json.loads(printed(asked))["headline"]
+    assert "(within the 60 ms asked for)" in first
+    assert "one prompt a step. That is below the 220 asked about; steps that take all" in second
+    assert "not enough" not in second
+
+
 def test_the_plan_says_which_part_of_a_long_trace_was_simulated(cost, trace, monkeypatch):
     monkeypatch.setattr(checks, "PLAYED", 1)
     second = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))[

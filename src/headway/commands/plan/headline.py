@@ -54,11 +54,13 @@ def rates(
     ttft: int,
     full: CheckedEstimate,
     burstiness: Burstiness | None,
+    is_kept: bool,
 ) -> list[str]:
     """The highest rate within the TTFT budget by the best estimate, then by the other estimates.
 
     ttft: nanoseconds. full: the formula's rate and the simulator's. burstiness: None if the
-    trace's own arrivals were not simulated.
+    trace's own arrivals were not simulated. is_kept: whether steps that take all waiting prompts
+    keep the budget at the traffic's rate, with Poisson arrivals.
     """
     poisson = full.simulated or 0.0
     if burstiness is None:
@@ -67,7 +69,7 @@ def rates(
         best, how = burstiness.recorded, f"simulated with {_played(traffic, burstiness)}"
     lines = [
         f"A mean TTFT of {duration(ttft)} {_up_to(best)}: {how}, one prompt a step."
-        f"{_enough(best, traffic)}",
+        f"{_enough(best, traffic, is_kept and poisson < traffic.rate)}",
         "Other estimates of that rate, and why they differ:",
     ]
     if burstiness is not None:
@@ -100,7 +102,11 @@ def _up_to(rate: float) -> str:
     return f"is kept up to {rate:.4g} requests/s" if rate else "is kept at no rate"
 
 
-def _enough(rate: float, traffic: PlannedTraffic) -> str:
+def _enough(rate: float, traffic: PlannedTraffic, others_keep: bool) -> str:
+    """others_keep: one prompt a step is too slow for the rate, and all waiting ones are not."""
     if rate >= traffic.rate:
         return ""
-    return f" That is below the {traffic.rate:.4g} asked about: one such machine is not enough."
+    below = f" That is below the {traffic.rate:.4g} asked about"
+    if others_keep:
+        return f"{below}; steps that take all waiting prompts keep it there (first line)."
+    return f"{below}: one such machine is not enough."

@@ -183,7 +183,8 @@ def plan(
         answers["Cost"] = check_cost(traffic, options.price_per_hour, run, full)
     if not ttft:
         notes.append("Without --ttft, the highest rate and the effect of bursts are left out.")
-    lines = rates(machine, traffic, ttft, full, burstiness) if full else []
+    is_kept = run.ttft <= ttft and not served
+    lines = rates(machine, traffic, ttft, full, burstiness, is_kept) if full else []
     return PlanResult(
         headline(machine, traffic, run, (ttft, tpot), lines, served), answers, notes, burstiness
     )
