@@ -16,6 +16,7 @@ from headway.figures.intervals.difference import (
 )
 from headway.figures.warm_up import without_warm_up
 from headway.runs.outcome import Outcome
+from headway.runs.remote.client_row import ClientRow
 
 WINDOW = (0, 10_000)
 BUDGET = Budget(ttft=250)
@@ -32,6 +33,10 @@ def run(*ttfts, arrived=None):
     at = arrived or [k * 10_000 // len(ttfts) for k in range(len(ttfts))]
     rows = tuple(row(k, at[k], ttft) for k, ttft in enumerate(ttfts))
     return Outcome({"chat": len(rows)}, rows, (), 12_000, True)
+
+
+def client(name, asked):
+    return ClientRow(name, 0, 1, 200, "", asked, False, ())
 
 
 def noisy(seed, shift=0):
@@ -112,6 +117,25 @@ def test_a_first_token_that_never_came_is_later_than_every_time():
     change = by_metric(run(*noisy("a")), lost, True)["TTFT p50"]
     assert change.change == float("inf") and change.verdict == "worse"
     assert by_metric(lost, lost, True)["TTFT p50"].change == 0
+
+
+def test_requests_for_longer_answers_are_not_the_same():
+    short = run(*[100] * 20)
+    rows = tuple(replace(each, generated=12) for each in short.requests)
+    longer = replace(short, requests=rows)
+    assert same_requests(short, short, "chat") and not same_requests(short, longer, "chat")
+    stopped = tuple(replace(each, generated=3, finish=Finish.STOP) for each in short.requests)
+    assert same_requests(short, replace(short, requests=stopped), "chat"), "it may end earlier"
+
+
+def test_a_client_knows_what_it_asked_for():
+    rows = run(*[100] * 3).requests
+    asked = {
+        tokens: replace(run(*[100] * 3), client=tuple(client(row.id, tokens) for row in rows))
+        for tokens in (6, 9)
+    }
+    assert same_requests(asked[6], asked[6], "chat")
+    assert not same_requests(asked[6], asked[9], "chat")
 
 
 def test_missing_rows_count_as_not_served():

@@ -44,19 +44,22 @@ MADE = {  # strategies, cost and seed of each report
     "other": (NAMES, COST, 7),
     "one": ("static", COST, 0),
     "another": ("continuous-mixed", COST, 0),
+    "longer": ("static", COST, 0),
 }
+LONGER = LANES.replace("answer: 20", "answer: 24")  # of "longer"
 
 
 def small_reports(tmp_path_factory, names=tuple(MADE), **wishes):
     """Reports of the same requests on a machine and a slower one, of another seed, and of others.
 
-    "one" has a single strategy, and "another" a strategy that no other report has.
+    "one" has a single strategy, and "another" a strategy that no other report has. "longer" asks
+    for longer answers of chat than "one".
     """
     made = {name: tmp_path_factory.mktemp(name) for name in names}
     for name, folder in made.items():
         strategies, cost, seed = MADE[name]
         lanes = folder / "lanes.yaml"
-        lanes.write_text(LANES)
+        lanes.write_text(LONGER if name == "longer" else LANES)
         services, testbed = read_endpoints(lanes), fake_testbed(cost=cost)
         asked = {"strategies": strategies, "seed": seed, **RATE, **wishes}
         assert compared(folder, testbed, services, **asked)[0] == 0

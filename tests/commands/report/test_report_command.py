@@ -57,6 +57,12 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
     assert all("budget of" in text or text.startswith("Traffic") for text in found.others)
 
 
+def test_requests_for_longer_answers_are_not_paired_and_this_is_stated(folders):
+    found = paired(folders, "one", "longer")
+    assert {each.lane: each.is_paired for each in found.lanes} == {"chat": False, "voice": True}
+    assert "The requests of chat ask for answers of other lengths." in found.others
+
+
 def test_different_requests_are_not_paired_and_the_differing_seed_is_stated(folders):
     found = paired(folders, "quick", "other")
     assert "Seed in quick: 0; in other: 7." in found.others

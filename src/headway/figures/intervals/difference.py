@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from headway.core.ledger import RequestRow
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Finish
 from headway.figures.capacity_interval import BLOCKS
 from headway.figures.intervals.block_bootstrap import (
     NO_INTERVAL,
@@ -70,7 +70,25 @@ def same_requests(first: Outcome, second: Outcome, lane: str) -> bool:
         rows = [row for row in outcome.requests if row.lane == lane]
         return sorted((row.id, row.arrived, row.prompt) for row in rows)
 
-    return first.offered[lane] == second.offered[lane] and asked(first) == asked(second)
+    is_offered = first.offered[lane] == second.offered[lane]
+    return is_offered and asked(first) == asked(second) and same_answers(first, second, lane)
+
+
+def same_answers(first: Outcome, second: Outcome, lane: str) -> bool:
+    """Whether the requests of a lane that are in both runs asked for answers of the same lengths,
+    as far as the rows say."""
+    ours, theirs = _lengths(first, lane), _lengths(second, lane)
+    return all(theirs.get(name, length) == length for name, length in ours.items())
+
+
+def _lengths(outcome: Outcome, lane: str) -> dict[str, int]:
+    """The tokens asked for, by request. An engine's rows have them only of answers that reached
+    their limit."""
+    rows = [row for row in outcome.requests if row.lane == lane]
+    if outcome.client:
+        mine = {row.id for row in rows}
+        return {row.id: row.asked for row in outcome.client if row.id in mine}
+    return {row.id: row.generated for row in rows if row.finish is Finish.LENGTH}
 
 
 def lane_differences(

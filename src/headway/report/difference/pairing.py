@@ -12,6 +12,7 @@ from headway.figures.intervals.difference import (
     Window,
     lane_differences,
     rate_differences,
+    same_answers,
     same_requests,
 )
 from headway.report.analysis import Analysis
@@ -111,12 +112,15 @@ def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> 
         said = f"{', '.join(first.lanes)} there, {', '.join(second.lanes)} here"
         raise SettingError(f"{titles[0]} and {titles[1]} have no endpoint in common: {said}")
     found, rates = list[PairedLane](), dict[str, tuple[Difference, ...]]()
+    others = setting_differences(first, second, titles, names)
     for one, other in names:
         title = one if one == other else f"{one} / {other}"
         runs = first.first(one), second.first(other)
         windows = _window(first), _window(second)
         for lane in lanes:
             is_paired = same_requests(*runs, lane) and windows[0] == windows[1]
+            if not same_answers(*runs, lane):
+                others.append(f"The requests of {lane} ask for answers of other lengths.")
             changes = lane_differences(runs, lane, windows, is_paired)
             found.append(PairedLane(title, lane, is_paired, tuple(changes)))
         rates[title] = tuple(rate_differences(runs, (windows[0][0], windows[1][0])))
@@ -124,7 +128,7 @@ def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> 
         titles,
         tuple(found),
         rates,
-        tuple(setting_differences(first, second, titles, names)),
+        tuple(dict.fromkeys(others)),
         tuple(_left_out(first, second, titles, {a for a, _ in names}, {b for _, b in names})),
     )
 
