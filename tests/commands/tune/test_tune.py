@@ -94,6 +94,7 @@ def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(ran):
     found = json.loads(options.json.read_text())
     config = read_back(options.out)
     assert config.engine.slots == found["config"]["engine"]["slots"]
+    assert config.engine.threads == CALIBRATION.threads == 3, "the step times hold for them alone"
     assert list(config.lanes) == ["chat", "voice"]
     assert config.lanes["voice"].ttft == 60 * MS
     held = found["held_out"]

@@ -45,6 +45,7 @@ class Site:
     model: str  # a folder or hub id; empty: the embedded one
     dtype: str = ""  # the cost file was measured in it; empty: as stored
     executor: str = TORCH  # the cost file was measured on it
+    threads: int = 0  # that compute, as the cost file was measured; 0: a server's own choice
 
     def open_lanes(self, candidate: Candidate) -> list[str]:
         """The lanes whose windows (groups) or slots (else) the user has left open. A single lane
@@ -66,6 +67,8 @@ class Site:
         engine["cost"] = self.cost
         if self.executor != TORCH:
             engine["executor"] = self.executor
+        if self.threads:
+            engine["threads"] = self.threads
         tokens = engine.get("step_tokens") or strategy.default_step_tokens(candidate.slots)
         whole = tokens if strategy.effective_chunk else NEVER  # whole prompts may exceed it
         lanes = {

@@ -31,6 +31,7 @@ from headway.commands.tune.trace_windows import split_windows
 from headway.commands.tune.trial import Course, Rated
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
+from headway.executor.load import TORCH
 from headway.models import display_name
 from headway.report.formatting import tenths
 from headway.runs.machine_speed import MachineSpeed, measure_speed
@@ -248,7 +249,14 @@ def _site(
         model="" if embedded else options.model or calibration.model,
         dtype="" if calibration.analytical else calibration.dtype,
         executor=calibration.executor,
+        threads=_threads(calibration),
     )
+
+
+def _threads(calibration: Calibration) -> int:
+    """The threads that the step times hold for; 0: they are not set, or hold for any number."""
+    is_set = calibration.executor == TORCH and calibration.device == "cpu"
+    return calibration.threads if is_set and not calibration.analytical else 0
 
 
 def _range(
