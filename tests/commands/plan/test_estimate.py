@@ -131,6 +131,14 @@ def test_inoues_bound_holds_for_batch_service(base, rho):
     assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
+def test_groups_of_more_requests_than_the_cost_model_was_fitted_to_are_marked():
+    """alpha 1 ms, tau0 5 ms, load 0.5: groups of 500 x 5 ms / 0.5 = 5."""
+    steps = StepTimes(StepCost.of(5_000_000, 1_000_000))
+    assert not batch_service(steps, 1, 500, slots=5).outside
+    few = batch_service(steps, 1, 500, slots=4)
+    assert few.outside == "groups of 5, and the cost model was fitted up to 4 rows"
+
+
 @pytest.mark.evidence
 @pytest.mark.parametrize("cooling", [0, 8_000_000])
 @pytest.mark.parametrize("base, rho", [(200_000, 0.1), (200_000, 0.9), (5_000_000, 0.5)])

@@ -5,6 +5,7 @@ from math import exp
 
 from headway.commands.plan.estimate.checked_estimate import Estimate
 from headway.commands.plan.estimate.step_times import StepTimes
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.report.formatting import duration
 
@@ -71,14 +72,17 @@ def tangent(steps: StepTimes, prompt: int, rate: float) -> GroupTime:
     return line
 
 
-def batch_service(steps: StepTimes, prompt: int, rate: float) -> Estimate:
+def batch_service(steps: StepTimes, prompt: int, rate: float, slots: int = NEVER) -> Estimate:
     """Mean time to a one-token answer (a label, a score) for prompts of one length.
 
-    rate: requests per second. Raises SettingError if full batches are too slow for it.
+    rate: requests per second. slots: the most rows that the cost model was fitted to. Raises
+    SettingError if full batches are too slow for the rate.
     """
     line = tangent(steps, prompt, rate / 1e9)
     rho = rate / 1e9 * line.alpha
-    inside = LEAST <= round(rho, 3) <= MOST
+    outside = [] if LEAST <= round(rho, 3) <= MOST else [f"the load is {rho:.2f}"]
+    if (size := mean_group_size(rate / 1e9, line)) > slots:
+        outside.append(f"groups of {size:.3g}, and the cost model was fitted up to {slots} rows")
     waking, wake = woken_share(rate / 1e9, line), steps.waking(rate / 1e9)
     longer = f", and {duration(wake)} of wake-up for {waking:.0%} of the requests" if wake else ""
     return Estimate(
@@ -95,5 +99,5 @@ def batch_service(steps: StepTimes, prompt: int, rate: float) -> Estimate:
             f"an upper bound{', except for the wake-up' if wake else ''}; within 10 % for loads of "
             f"{LEAST} to {MOST}"
         ),
-        outside="" if inside else f"the load is {rho:.2f}",
+        outside="; ".join(outside),
     )

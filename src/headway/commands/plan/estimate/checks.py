@@ -151,7 +151,8 @@ def check_padding(
 def check_one_token(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     """The mean time to a one-token answer in ms. Raises SettingError if the rate is too high."""
     prompt = round(traffic.prompt)
-    estimate = batch_service(StepTimes(machine.cost, machine.depth), prompt, traffic.rate)
+    steps = StepTimes(machine.cost, machine.depth)
+    estimate = batch_service(steps, prompt, traffic.rate, machine.slots)
     policies = Policies(Dynamic(MOST, 0), step_tokens=ROOM)
     requests = steady(traffic.rate, prompt, 1).poisson(MOST, traffic.rate, machine.seed)
     run = serve(replace(machine, num_blocks=BLOCKS), policies, requests)
