@@ -237,6 +237,25 @@ def test_a_search_that_is_broken_off_keeps_the_rates_it_tried(search, monkeypatc
     assert status == 130 and next(iter(plain.values()))["capacity"] is None
 
 
+def test_the_first_servers_capacity_is_kept_if_the_second_cannot_be_asked(
+    search, monkeypatch, tmp_path
+):
+    asked, offers_of = [], find_capacity.offers_of
+
+    def offers(work, lanes, wording, seed):
+        asked.append(wording.target.name)
+        if wording.target.name != asked[0]:
+            raise SettingError("the text is too short")
+        return offers_of(work, lanes, wording, seed)
+
+    monkeypatch.setattr(find_capacity, "offers_of", offers)
+    with pytest.raises(SettingError, match="too short"):
+        search(count=2)
+    plain = json.loads((tmp_path / "capacity.json").read_text())
+    assert list(plain) == [asked[0]] and plain[asked[0]]["capacity"] >= 50 / 1.06
+    assert len(list(tmp_path.rglob("report.html"))) == 1
+
+
 @pytest.mark.parametrize(
     "wishes, named",
     [

@@ -28,7 +28,7 @@ from headway.figures.rate_point import RatePoint, rate_point
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import tenths
 from headway.report.remote.client_doubts import MOST_LAG, lag_of
-from headway.report.report_json import plain_point, writable
+from headway.report.report_json import plain_point, writable, write_whole
 from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
 from headway.runs.remote.client_row import OWN_FAULT
@@ -135,9 +135,9 @@ def find_capacity(
     work: BenchWork,
     console: Console,
 ) -> int:
-    """Search on each server in turn, write the results, and return the exit status."""
+    """Search on each server in turn, write the results after each, and return the exit status."""
     searches, folder = dict[str, CapacitySearch](), writable(options.out)
-    status = 0
+    status, is_broken_off = 0, False
     for wording in wordings:
         name = wording.target.name
         console.print(Text(f"{name}:", style="bold"))
@@ -146,13 +146,13 @@ def find_capacity(
             search.search()
             status = VOID if search.is_gone else status
         except KeyboardInterrupt as end:
-            status, search.end = exit_status(end), "it was broken off"
-            break
-    _write(searches, folder / "capacity.json")
-    for name, search in searches.items():
+            status, search.end, is_broken_off = exit_status(end), "it was broken off", True
+        _write(searches, folder / "capacity.json")
         if search.kept:
             inner = folder if len(wordings) == 1 else folder / name.replace(":", "-")
             _report(search, inner)
+        if is_broken_off:
+            break
     _print(searches, console, folder)
     return status
 
@@ -186,7 +186,7 @@ def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
         }
         for name, search in searches.items()
     }
-    path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(plain, indent=1) + "\n")
 
 
 def _report(search: CapacitySearch, folder: Path) -> None:
