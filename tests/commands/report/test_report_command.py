@@ -1,6 +1,7 @@
 """`headway report`: the page of one report, and the differences of two."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from headway import __version__
 from headway.commands.report.report import read_report
 from headway.errors import SettingError
-from headway.figures.intervals.difference import IN_BUDGET
+from headway.figures.intervals.block_bootstrap import NO_INTERVAL, Interval
+from headway.figures.intervals.difference import IN_BUDGET, Difference
 from headway.report.difference.difference_page import difference_page
-from headway.report.difference.pairing import pair_reports
+from headway.report.difference.pairing import PairedLane, pair_reports
 from tests.commands.report.reports import NAMES, altered, reported
 
 analysis = cache(read_report)  # of the reports that every test reads
@@ -55,6 +57,19 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
     assert "worse" in worse
     assert worse.count("worse") > worse.count("better")
     assert all("budget of" in text or text.startswith("Traffic") for text in found.others)
+
+
+def test_the_answer_says_of_how_many_shares_it_is_the_largest(folders):
+    found = paired(folders, "quick", "slow")
+    sure = Difference(IN_BUDGET, (99, 99), 0.5, 0.7, Interval(0.1, 0.3), True)
+    unsure = replace(sure, interval=Interval(-0.1, 0.5))
+    few = replace(sure, interval=NO_INTERVAL)
+    one = PairedLane("static", "chat", True, (sure,))
+    lanes = (one, *(replace(one, differences=(each,)) for each in (unsure, unsure, unsure, few)))
+    end = ": 70 % instead of 50 %."
+    assert replace(found, lanes=(one,)).answer.endswith(end)
+    end += " 1 of 4 shares differ for sure; in equal runs 0.2 would by chance."
+    assert replace(found, lanes=lanes).answer.endswith(end)
 
 
 def test_requests_for_longer_answers_are_not_paired_and_this_is_stated(folders):

@@ -7,6 +7,7 @@ from typing import Any
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.figures.intervals.difference import (
+    COVERED,
     IN_BUDGET,
     Difference,
     Window,
@@ -55,6 +56,7 @@ class Pairing:
             f"{self.titles[1]} has {100 * abs(change.change):.1f} points {more} of {each.lane} "
             f"inside its budget under {each.strategy} (95 % interval {low} to {high}): "
             f"{share(change.second)} instead of {share(change.first)}."
+            f"{_by_chance(len(sure), sum(not d.interval.is_empty for _, d in shares))}"
         )
 
     @property
@@ -77,6 +79,14 @@ class Pairing:
             ],
             "rates": {name: [_plain(each) for each in mine] for name, mine in self.rates.items()},
         }
+
+
+def _by_chance(sure: int, compared: int) -> str:
+    """How many of several shares differ for sure, and how many would if nothing differed."""
+    if compared < 2:
+        return ""
+    chance = f"in equal runs {(1 - COVERED) * compared:.2g} would by chance"
+    return f" {sure} of {compared} shares differ for sure; {chance}."
 
 
 def _plain(each: Difference) -> dict[str, Any]:
