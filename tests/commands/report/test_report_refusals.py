@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headway.commands.report.report import PAGE
 from headway.errors import SettingError
 from tests.commands.report.reports import altered, reported, small_reports
 
@@ -154,3 +155,25 @@ def test_a_wrong_number_of_reports_and_an_unwritable_page_are_refused(folders, t
         reported(one, as_json=True)
     with pytest.raises(SettingError, match="cannot be written: No such file"):
         reported(one, html=tmp_path / "nowhere" / "page.html")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_users_file_is_not_replaced_by_the_page_and_a_page_is(folders, tmp_path, count):
+    mine = tmp_path / "mine.html"
+    mine.write_text("<!doctype html><title>my notes</title>")
+    files = [folders["quick"]] * count
+    with pytest.raises(SettingError, match=r"mine\.html is there already, and not a page of"):
+        reported(*files, html=mine)
+    assert mine.read_text() == "<!doctype html><title>my notes</title>"
+    mine.write_bytes(PAGE + b"<title>an older page")
+    assert reported(*files, html=mine)[0] == 0
+    assert "an older page" not in mine.read_text()
+
+
+def test_a_page_beside_the_report_that_is_the_users_is_not_replaced(folders, tmp_path):
+    report, mine = tmp_path / "rows.json", tmp_path / "rows.html"
+    report.write_bytes(folders["one"].read_bytes())
+    mine.write_text("my notes")
+    with pytest.raises(SettingError, match=r"rows\.html is there already"):
+        reported(report)
+    assert mine.read_text() == "my notes"

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from headway.commands.output_file import check_replaceable, replacing
 from headway.errors import SettingError, first_line
 from headway.report import report_json
 from headway.report.analysis import Analysis
@@ -19,6 +20,8 @@ from headway.report.difference.setting_differences import described, settings
 from headway.report.page.page import page
 from headway.report.report_check import check
 from headway.report.verdict import verdict
+
+PAGE = b'<!doctype html><html lang="en"><head><meta charset="utf-8">'  # how every page begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def run_report(options: ReportOptions, console: Console) -> int:
             f"{len(options.files)} reports were given, and differences are of two: name one or two"
         )
     if options.html:
-        _keep_apart(options.html, options.files)
+        _check_page(options.html, options.files)
     found = [read_report(path) for path in options.files]
     if len(found) == 1:
         return _one(options, found[0], console)
@@ -58,7 +61,7 @@ def _one(options: ReportOptions, found: Analysis, console: Console) -> int:
         raise SettingError("--json prints the differences of two reports; the file itself is JSON")
     (file,) = options.files
     target = options.html or file.with_suffix(".html")
-    _keep_apart(target, options.files)
+    _check_page(target, options.files)
     with _whole(file):
         text, answer = page(found), verdict(found)
     _write(target, text)
@@ -95,13 +98,14 @@ def _whole(path: Path) -> Iterator[None]:
         raise SettingError(f"{path} is no whole report: {said}") from error
 
 
-def _keep_apart(page: Path, files: Sequence[Path]) -> None:
-    """Raise SettingError if the page would overwrite a report."""
+def _check_page(page: Path, files: Sequence[Path]) -> None:
+    """Raise SettingError if the page would overwrite a report, or a file that is no such page."""
     for file in files:
         if page.resolve() == file.resolve() or (
             page.exists() and file.exists() and page.samefile(file)
         ):
             raise SettingError(f"the page would replace {file}: name another file with --html")
+    check_replaceable(page, "file with --html", [PAGE], "a page of headway")
 
 
 def _titles(files: Sequence[Path]) -> tuple[str, str]:
@@ -118,6 +122,7 @@ def _titles(files: Sequence[Path]) -> tuple[str, str]:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with replacing(path) as target:
+            target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}") from error
