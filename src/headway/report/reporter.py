@@ -16,7 +16,7 @@ from headway.report.analysis import Analysis
 from headway.report.formatting import pressed, threads
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page.page import page
-from headway.report.run_description import ENFORCED
+from headway.report.run_description import ENFORCED, beyond_model
 from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment
 from headway.runs.outcome import Outcome
@@ -120,6 +120,8 @@ class Reporter:
         print_(Text(verdict(found), style="bold"))
         if doubt := caution(found):
             print_(Text(doubt, style="yellow"))
+        if beyond := beyond_model(found):
+            print_(Text(beyond, style="yellow"))
         print_()
         latency = terminal_tables.latency_table(first, tail)
         engine = {names[name]: median_figures(each) for name, each in found.engine.items()}

@@ -8,6 +8,7 @@ from headway.report.formatting import figures, per_second, share, threads
 from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
+BEYOND = "Beyond the model"
 ENFORCED = (
     "a request that has not started within its endpoint's queue limit, or not ended within its "
     "e2e limit, is dropped; one that would probably wait too long is refused, and one that "
@@ -30,7 +31,7 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
             f"{model['num_blocks']:,} KV blocks of {model['block_size']} tokens; "
             f"{model.get('slots', SLOTS)} slots; context {model['context']:,} tokens",
         ),
-        *_machine(about),
+        *_machine(found),
         ("Seed", str(about["seed"])),
         (
             "Time",
@@ -68,6 +69,24 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
     return lines
 
 
+def beyond_model(found: Analysis) -> str:
+    """Which strategies had larger steps than the cost model was fitted to; empty: none had."""
+    origin = found.report.about.get("simulated")
+    if not origin or origin["cost_model"] != provenance.MEASURED:
+        return ""
+    rows = {
+        name: max((step.rows for run in runs for step in run.steps), default=0)
+        for name, runs in found.report.runs.items()
+    }
+    beyond = [f"{name} had some of {most}" for name, most in rows.items() if most > origin["slots"]]
+    if not beyond:
+        return ""
+    return (
+        f"The cost model was fitted to steps of up to {origin['slots']} rows; "
+        f"{', '.join(beyond)}, whose times are extrapolated."
+    )
+
+
 def enforcement(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The fact that limits were enforced; empty if they were not."""
     return [("Enforced", ENFORCED)] if about.get("enforced") else []
@@ -79,10 +98,12 @@ def _repeated(found: Analysis) -> str:
     return f"{many}{how if many > 1 and 'simulated' in found.report.about else ''}"
 
 
-def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _machine(found: Analysis) -> list[tuple[str, str]]:
     """The machine that served the runs; for a simulation, the cost model's origin."""
+    about = found.report.about
     if "simulated" in about:
-        return provenance.facts(about["simulated"])
+        beyond = beyond_model(found)
+        return provenance.facts(about["simulated"]) + ([(BEYOND, beyond)] if beyond else [])
     machine = about["machine"]
     text = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
     return [("Machine", f"{text}Python {machine['python']}, torch {machine['torch']}")]

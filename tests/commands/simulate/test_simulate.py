@@ -122,6 +122,20 @@ def test_a_data_sheet_may_have_more_slots_than_a_measuring_step_has_tokens(tmp_p
     assert status == 0 and "600 slots" in said
 
 
+def test_steps_larger_than_the_cost_model_was_fitted_to_are_named(ran, tmp_path):
+    few = replace(CALIBRATION, slots=2)
+    mine = tmp_path / "mine.yaml"
+    size = "{}: {{join: {{continuous: {{size: {}}}}}}}\n".format
+    mine.write_text(size("wide", 6) + size("narrow", 2))
+    _, said, _kept = simulated(tmp_path, few, strategies=str(mine), rate=60.0, seconds=4.0)
+    steps = Analysis(report_json.read(tmp_path / "report.json")).first("wide").steps
+    most = max(step.rows for step in steps)
+    told = f"fitted to steps of up to 2 rows; wide had some of {most}, whose times are extrapolated"
+    assert most > 2 and told in " ".join(said.split())
+    assert told in (tmp_path / "report.html").read_text()
+    assert "extrapolated" not in ran[1]
+
+
 def test_an_analytical_cost_model_is_called_analytical(tmp_path):
     bare = replace(CALIBRATION, analytical=True, machine={"accelerator": "H100 SXM"}, about={})
     _, said, _ = simulated(tmp_path, bare, strategies="continuous-mixed")
