@@ -1,8 +1,10 @@
 """`headway ledger` and `headway explain`, on the ledger of a server that has run."""
 
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from headway.cli import app
 from headway.commands.explain.explain import from_server
+from headway.commands.ledger import analysis
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
 from headway.store.ledger.ledger_tables import METADATA, OUTCOMES, REQUESTS
@@ -205,6 +208,36 @@ def test_a_result_that_is_too_wide_for_the_screen_has_a_line_for_each_column(ten
     long = "sum(output_tokens) + sum(fresh_tokens) + sum(cached_tokens) + sum(discarded_tokens)"
     text = run("ledger", "query", f"SELECT {long}, 7.25 FROM requests", "--ledger", tenants).stdout
     assert "row 1" not in text and "7.25" in text
+
+
+def names_of(ledger, **environment):
+    """The tenants that `spend` names in a process with this environment."""
+    given = "-m", "headway", "ledger", "spend", "--ledger", str(ledger), "--by", "tenant", "--json"
+    done = subprocess.run(
+        [sys.executable, *given],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=True,
+    )
+    return {row["group"] for row in json.loads(done.stdout)["rows"]}
+
+
+@pytest.mark.parametrize("name", ["größe", 'a "b", c', "a\r\nb"])
+def test_names_are_read_as_they_are_with_any_locale_and_folder(tenants, tmp_path, name):
+    database = create_engine(f"sqlite:///{tenants}")
+    with database.begin() as connection:
+        connection.execute(REQUESTS.update().values(tenant=name).where(REQUESTS.c.id == "acme"))
+    database.dispose()
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    assert names_of(tenants, TMPDIR=str(folder), **ascii_only) == {name, "[red]bell"}
+
+
+def test_an_error_of_duckdb_while_it_copies_is_one_line(tenants, monkeypatch):
+    monkeypatch.setattr(analysis, "VIEWS", {"requests": (REQUESTS, "no_such_column")})
+    with pytest.raises(SettingError, match=r"tenants\.db cannot be copied to query it: .*no_such"):
+        analysis.LedgerAnalysis(str(tenants))
 
 
 def test_a_text_is_never_null_and_a_number_that_is_unknown_is(tenants):

@@ -55,6 +55,10 @@ class LedgerAnalysis:
         try:
             with TemporaryDirectory(prefix="headway-ledger-") as folder:
                 self._copy(reader, Path(folder))
+        except (self._error, OSError) as error:
+            raise SettingError(
+                f"{reader.name} cannot be copied to query it: {first_line(error)}"
+            ) from None
         finally:
             reader.close()
 
@@ -62,7 +66,7 @@ class LedgerAnalysis:
         with reader.begin() as connection:
             for name, (table, more) in VIEWS.items():
                 path = folder / f"{name}.csv"
-                with path.open("w", newline="") as file:
+                with path.open("w", encoding="utf-8", newline="") as file:
                     writer = csv.writer(file)
                     writer.writerow([column.name for column in table.columns])
                     for rows in pieces(connection, select(table)):
@@ -70,7 +74,7 @@ class LedgerAnalysis:
                 types = {column.name: _type(column.type) for column in table.columns}
                 texts = [column for column, kind in types.items() if kind == TEXT]
                 how = f"header = true, quote = '\"', columns = {types}, force_not_null = {texts}"
-                read = f"read_csv('{path}', {how})"
+                read = f"read_csv({_quoted(path)}, {how})"
                 self._connection.execute(f"CREATE TABLE {name}_stored AS FROM {read}")
                 view = f"SELECT *, {more} FROM {name}_stored"
                 self._connection.execute(f"CREATE VIEW {name} AS {view}")
@@ -97,8 +101,7 @@ class LedgerAnalysis:
         """Write a view as Parquet; return its number of rows. Raises SettingError."""
         try:
             with replacing(to) as file:
-                path = str(file).replace("'", "''")
-                self._connection.execute(f"COPY (FROM {view}) TO '{path}' (FORMAT parquet)")
+                self._connection.execute(f"COPY (FROM {view}) TO {_quoted(file)} (FORMAT parquet)")
         except (self._error, OSError) as error:
             raise SettingError(f"{to} cannot be written: {first_line(error)}") from None
         (count,) = self._connection.execute(f"SELECT count(*) FROM {view}").fetchone() or (0,)
@@ -107,6 +110,12 @@ class LedgerAnalysis:
     def close(self) -> None:
         """Forget the copy."""
         self._connection.close()
+
+
+def _quoted(path: Path) -> str:
+    """A path as SQL has it."""
+    escaped = str(path).replace("'", "''")
+    return f"'{escaped}'"
 
 
 def _type(kind: object) -> str:
