@@ -191,6 +191,15 @@ def test_requests_that_arrive_at_one_moment_are_a_burst_with_a_finite_peak(gap):
     assert "0 ns of work usually come and 34.9 s at the peak" in first.evidence[1]
 
 
+def test_a_report_does_not_say_how_many_may_wait(cases):
+    evidence, rerun = cases("burst")[:2]
+    limited = {"chat": replace(CHAT, max_waiting=300)}
+    assert "(today 300 may wait)" in diagnose(replace(evidence, lanes=limited)).first.trial.words
+    report = report_json.Report({}, {"chat": CHAT}, {"mine": (rerun.outcome,)})
+    first = diagnose(report_evidence(report, "mine", "report.json")).first
+    assert first.cause == "burst" and "may wait" not in first.trial.words
+
+
 # -- causes outside the engine
 
 

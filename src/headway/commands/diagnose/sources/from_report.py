@@ -1,6 +1,9 @@
 """Evidence from a report.json: rows, without the settings of the run."""
 
+from dataclasses import replace
+
 from headway.commands.diagnose.evidence import Evidence
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.figures.warm_up import without_warm_up
 from headway.report.report_json import Report
@@ -26,7 +29,9 @@ def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
     return Evidence(
         source=f"{name}, {strategy}: {len(outcome.requests)} requests, {len(outcome.steps)} steps",
         requests=outcome.requests,
-        lanes=report.lanes,
+        lanes={  # a report does not say how many may wait
+            lane: replace(each, max_waiting=NEVER) for lane, each in report.lanes.items()
+        },
         steps=outcome.steps,
         unfinished=0 if outcome.complete else sum(outcome.offered.values()) - len(outcome.requests),
     )
