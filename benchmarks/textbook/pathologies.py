@@ -26,6 +26,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
+from headway.strategies.registry import by_budgets
 
 LANES = (Lane("chat", priority=0), Lane("bulk", priority=1))
 # The same for the strategies that go by budgets: bulk has none.
@@ -240,7 +241,19 @@ def budgeted() -> list[Finding]:
             for run in runs
         )
         found.append(Finding(key, said, here, there))
-    return [*found, unused()]
+    return [*found, paused(), unused()]
+
+
+def paused() -> Finding:
+    """Budgets: an answer that is ahead of its TPOT misses steps while prompts keep coming."""
+    prompts = [ask(i, 1_000, 4, SECOND + i * 30 * MS, "chat") for i in range(1, 266)]
+    offered = [ask(0, 64, 400, 0, "chat"), *prompts]
+    ways = by_budgets(64), replace(by_budgets(64), defer=WithoutDeadline())
+    runs = [serve(offered, way, TIMED) for way in ways]
+    assert all(row.good for run in runs for row in run.requests.values())
+    said = "budgets: 1,000 tokens every 30 ms: longest gap, TPOT kept; no missed steps"
+    here, there = (max(run.gaps("chat-0")) for run in runs)
+    return Finding("paused", said, here, there)
 
 
 def unused() -> Finding:

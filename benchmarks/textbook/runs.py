@@ -86,8 +86,8 @@ def serve(
     blocks: int = 200_000,
     spied: bool = False,
 ) -> Served:
-    """To the end, with the books checked. Blocks are of 16 tokens."""
-    scheduler = Scheduler(Settings(blocks, lanes=tuple(lanes), policies=policies))
+    """To the end, with the books checked. Blocks are of 16 tokens. Policies know the cost."""
+    scheduler = Scheduler(Settings(blocks, lanes=tuple(lanes), policies=policies, cost=cost))
     clock = VirtualClock()
     executor = PricedExecutor(cost, clock)
     spy = Spy(executor)
@@ -109,7 +109,7 @@ def counted(
     cost: StepCost = COST,
     block_size: int = 16,
 ) -> Served:
-    """As `serve`, but quicker: the times of single tokens are not kept. Policies know the cost."""
+    """As `serve`, but quicker: the times of single tokens are not kept."""
     blocks = 3_200_000 // block_size
     scheduler = Scheduler(Settings(blocks, block_size, tuple(lanes), policies, cost=cost))
     simulate(scheduler, arrivals(requests), cost)
