@@ -52,7 +52,7 @@ vllm: .venv-vllm/ready  ## vLLM for CPUs and headway beside it, in .venv-vllm: 3
 test-vllm: .venv-vllm/ready  ## the tests of the executor vllm, on CPUs, in .venv-vllm
 	$(VLLM)/python -m pytest -p no:cacheprovider -W default tests/vllm
 
-bench: .venv/ready  ## every benchmark that times something but fidelity, about three quarters of an hour
+bench: .venv/ready  ## eight of the benchmarks, three quarters of an hour; docs/benchmarks.md has all
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.full_house
 	$(BIN)/python -m benchmarks.strategies
