@@ -72,5 +72,8 @@ def test_a_server_warns_of_a_cost_file_of_another_machine_or_a_data_sheet():
     assert cost_warnings(replace(here, machine={}), "cuda:0", 9) == ()
     (said,) = cost_warnings(replace(here, machine={"cores": 96}, threads=2), "cpu", 1)
     assert f": cores 96 (here {cores()}), threads 2 (here 1); run headway" in said
+    assert cost_warnings(here, "cpu", 1, here.slots) == ()
+    (said,) = cost_warnings(here, "cpu", 1, 2 * here.slots)
+    assert said.endswith(f"run headway calibrate --slots {2 * here.slots}")
     (said,) = cost_warnings(replace(here, device="H100", analytical=True), "cpu", 2)
     assert said == "the cost file was computed from the data sheet of H100, not measured"

@@ -19,10 +19,10 @@ def step_cost(calibration: Calibration | None, name: str, loaded: Loaded) -> Ste
 
 
 def cost_warnings(
-    calibration: Calibration | None, device: str = "", threads: int = 0
+    calibration: Calibration | None, device: str = "", threads: int = 0, slots: int = 0
 ) -> tuple[str, ...]:
     """One sentence for each reason to doubt the cost file's prices. threads: the compute threads
-    here; compared only on a CPU."""
+    here; compared only on a CPU. slots: of the engine."""
     if calibration is None:
         return ()
     said = [f"the cost file is unreliable: {calibration.doubt}"] if calibration.doubt else []
@@ -44,5 +44,10 @@ def cost_warnings(
         said.append(
             f"the cost file was measured elsewhere or otherwise: {', '.join(other)}; "
             "run headway calibrate here"
+        )
+    if slots > calibration.slots:
+        said.append(
+            f"the cost file was measured up to {calibration.slots} slots, and the engine has "
+            f"{slots}: run headway calibrate --slots {slots}"
         )
     return tuple(said)

@@ -209,7 +209,9 @@ class EngineProcess:
             card=read_card(loaded.folder),
             work=device_work(loaded, calibration),
             load_ns=self.inbox.clock.now() - self._began,
-            cost_warnings=cost_warnings(calibration, loaded.device, _threads_of(loaded)),
+            cost_warnings=cost_warnings(
+                calibration, loaded.device, _threads_of(loaded), options.slots
+            ),
         )
 
     def _policies(self, loaded: Loaded) -> Policies:
