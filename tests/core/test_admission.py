@@ -161,6 +161,19 @@ def test_the_engines_eta_is_scaled_by_how_the_line_has_changed_since():
     assert foreseen_wait(30, 40, empty) == 30 * 10, "there is a slot for each"
 
 
+@pytest.mark.parametrize(
+    "limit", [{"slots": Share(0, 2)}, {"step_tokens": Share(0, 2)}], ids=["slots", "step_tokens"]
+)
+def test_the_engines_eta_counts_for_a_lane_that_has_all_its_slots_in_use(limit):
+    """The engine has slots left, and nobody waits."""
+    lane = Lane("voice", Budget(ttft=300), **limit)
+    settings = Settings(400, 4, (lane,), Policies(order=ByDeadline()), cost=StepCost.of(1))
+    load = learned(Scheduler(settings).load(0), prefill=10)
+    line = load.lanes["voice"]._replace(eta=3_040, eta_prompt=4)
+    assert wait(line._replace(running=2), load) == 3_000, "for one of them to end"
+    assert wait(line._replace(running=1), load) == 0, "one has ended since the look"
+
+
 def test_a_line_full_of_relegated_requests_says_when_they_have_started():
     lane = Lane("default", Budget(ttft=1), max_waiting=1, max_waiting_tokens=3)
     policies = Policies(order=ByDeadline())

@@ -156,7 +156,8 @@ def foreseen(line: LaneLoad, load: Load) -> int:
         ahead += (now - then) * load.prefill
     elif then:
         ahead = ahead * now // then
-    return min(ahead, now * load.prefill) if _starts_at_once(load) else ahead
+    has_slot = line.running < min(line.slots, line.lane.step_tokens.most)
+    return min(ahead, now * load.prefill) if has_slot and _starts_at_once(load) else ahead
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:
