@@ -170,6 +170,15 @@ def test_promises_count_a_lanes_own_chunk():
     assert rows["a"].first_token == 36 * MS
 
 
+def test_promises_count_the_most_tokens_of_a_step_that_a_lane_may_have():
+    """Three in all: beside an answer of the lane, two of the prompt."""
+    lanes = (replace(CHAT, step_tokens=Share(0, 3)), BULK)
+    asked = other("runs", 3, 30, lane="chat"), other("a", 8, 1, arrived=MS, lane="chat")
+    rows, _ = served(*asked, lanes=lanes)
+    assert on_time(rows) == {"runs": 0, "a": 0}
+    assert rows["a"].first_token == 13 * MS + 4 * 13 * MS
+
+
 def test_a_promise_expects_a_slot_when_the_first_running_answer_ends():
     policies = replace(PLAIN, join=Continuous(2))
     asked = other("long", 2, 9), other("short", 2, 5), other("waits", 2, 1)

@@ -131,9 +131,12 @@ class Outlook:
 
     def _tokens_of_a_step(self, sequence: Sequence) -> int:
         """Prompt tokens of a step, at most."""
-        lines = {line.lane.name: line.lane for line in self.view.lines}
-        chunk = min(self._allow.tokens, lines[sequence.request.lane].chunk)
-        return max(1, min(chunk, self.policies.step_tokens - len(self._pressing)))
+        lane = {line.lane.name: line.lane for line in self.view.lines}[sequence.request.lane]
+        most = min(self._allow.tokens, lane.chunk, self.policies.step_tokens - len(self._pressing))
+        if lane.step_tokens.most != NEVER:
+            beside = [s for s in self._pressing if s.request.lane == lane.name]
+            most = min(most, lane.step_tokens.most - len(beside))
+        return max(1, most)
 
     def _until_free(self, sequence: Sequence, ahead: Ahead) -> int:
         """Nanoseconds until there are slots and blocks for the sequence and those before it."""
