@@ -405,6 +405,14 @@ def test_unsupported_features_are_refused_by_name(own, named):
         ({"model_type": ["llama"]}, r"model_type = \['llama'\] must be a text"),
         ({"architectures": ["LlamaForSequenceClassification"], "num_labels": "x"}, "num_labels"),
         ({"architectures": ["LlamaForSequenceClassification"], "num_labels": [1]}, "num_labels"),
+        (
+            {"architectures": ["LlamaForSequenceClassification"], "num_labels": 10**30},
+            "num_labels = 1000000000000000000000000000000 must be at most 100000",
+        ),
+        (PHI | {"partial_rotary_factor": 2.0}, r"partial_rotary_factor = 2\.0 must be at most 1"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps = nan must be a positive number"),
+        ({"rope_theta": float("inf")}, "rope_theta = inf must be a positive number"),
+        ({"rope_theta": 10**400}, "rope_theta = 1000.* must be a positive number"),
     ],
 )
 def test_invalid_values_are_named(own, named):

@@ -8,6 +8,7 @@ from typing import Any
 from headway.errors import CheckpointError, first_line
 
 Raw = Mapping[str, Any]  # a JSON object
+LARGEST = 1e30  # of numbers: float32 must hold what is computed with them
 
 
 def read_json(path: Path) -> Raw:
@@ -74,9 +75,10 @@ class ConfigReader:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """The positive number under a key. Otherwise raises CheckpointError."""
+        """The positive number under a key, at most LARGEST. Otherwise raises CheckpointError."""
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= LARGEST:  # Python reads NaN and Infinity in JSON
             raise self.error(key, "must be a positive number", value)
         return float(value)
 

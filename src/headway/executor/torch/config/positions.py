@@ -213,6 +213,8 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
     kind = section.get("rope_type", section.get("type", "default"))
     theta = section.number("rope_theta", theta)
     rotary_share = section.number("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+    if rotary_share > 1:
+        raise section.error("partial_rotary_factor", "must be at most 1", rotary_share)
     if rotary_share != 1 and "partial_rotary_factor" not in family.supports:
         reader.refuse(f"partial_rotary_factor = {rotary_share} is not supported")
     if kind == "yarn" and family.model_type == "phi3":
