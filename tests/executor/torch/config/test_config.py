@@ -409,6 +409,11 @@ def test_unsupported_features_are_refused_by_name(own, named):
             {"architectures": ["LlamaForSequenceClassification"], "num_labels": 10**30},
             "num_labels = 1000000000000000000000000000000 must be at most 100000",
         ),
+        ({"architectures": ["LlamaForSequenceClassification"], "id2label": [1]}, "id2label"),
+        (
+            PHI | {"original_max_position_embeddings": 1, "rope_scaling": {"type": "su"}},
+            "original_max_position_embeddings = 1.0 must be above 1",
+        ),
         (PHI | {"partial_rotary_factor": 2.0}, r"partial_rotary_factor = 2\.0 must be at most 1"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps = nan must be a positive number"),
         ({"rope_theta": float("inf")}, "rope_theta = inf must be a positive number"),

@@ -17,7 +17,7 @@ def read_labels(raw: Raw, where: str = "config.json") -> tuple[str, ...]:
     names = names or TWO
     try:
         labels = [str(names[key]) for key in sorted(names, key=int)]
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, LookupError):  # a list has no such names
         raise CheckpointError(f"{where}: id2label makes no sense") from None
     if twice := [label for label, count in Counter(labels).items() if count > 1]:
         raise CheckpointError(f"{where}: id2label has {twice[0]!r} more than once")

@@ -281,6 +281,8 @@ def _longrope(
     reader: ConfigReader, section: ConfigReader, theta: float, family: Family, rotary_share: float
 ) -> Rope:
     original, factor = _original_context_and_factor(reader, section, family)
+    if original <= 1:
+        raise section.error("original_max_position_embeddings", "must be above 1", original)
     attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     factors = section.array("short_factor")
     if not factors or not all(isinstance(each, int | float) and each > 0 for each in factors):
