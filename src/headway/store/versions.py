@@ -23,6 +23,8 @@ from headway.store.turns import Turn, take_turn
 
 PROPOSED, ON_TRIAL, PROMOTED = "proposed", "on trial", "promoted"
 ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
+FREE = PROPOSED, ROLLED_BACK, REPLACED  # neither in force nor on trial
+FREE_OR_TRIED = *FREE, ON_TRIAL
 TURN = "turn"  # detail of a replacement: its place among the model's, from 1
 
 
@@ -122,6 +124,11 @@ class Versions:
         """A model's versions, by number."""
         with self._database.begin() as connection:
             return _all(connection, model)
+
+    def promoted(self, model: str) -> StoredVersion | None:
+        """The model's promoted version."""
+        found = [each for each in self.all(model) if each.state == PROMOTED]
+        return found[0] if found else None
 
     @contextmanager
     def _change(self) -> Iterator[Connection]:

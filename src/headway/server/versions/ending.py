@@ -5,6 +5,7 @@ from typing import Any
 
 from headway.rollout.evidence import Verdict
 from headway.rollout.trial import Outcome
+from headway.server.observe.logs import Log
 from headway.server.versions.live_trial import LiveTrial
 from headway.store.versions import PROMOTED, PROPOSED, ROLLED_BACK, VersionEvent
 
@@ -28,6 +29,20 @@ def ending(live: LiveTrial, now: int) -> VersionEvent:
     if live.promotes and live.trial.is_judged and measured.get("is_better"):
         return VersionEvent(PROMOTED, now, OURSELVES, "the expected figure is better", details)
     return VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)
+
+
+def say_end(log: Log, live: LiveTrial, event: VersionEvent) -> None:
+    """Log the end of a trial that promotes nothing."""
+    is_back = event.state == ROLLED_BACK
+    said = log.warning if is_back else log.info
+    what = "version rolled back" if is_back else "trial ended"
+    said(what, version=live.number, to=live.control, why=event.why)
+
+
+def say_lost(log: Log, live: LiveTrial, event: VersionEvent, error: Exception) -> None:
+    """Log the end of a trial that could not be stored."""
+    lost = {"version": live.number, "state": event.state, "verdict": event.why}
+    log.error("the end of the trial is not stored", **lost, why=str(error))
 
 
 def measure(expects: Mapping[str, Any] | None, verdict: Verdict) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from headway.server.observe.logs import Log
 from headway.server.versions.beginning import begun, foreseen
 from headway.server.versions.bodies import ProposeBody, StartBody
 from headway.server.versions.changes import Changes
-from headway.server.versions.ending import ending
+from headway.server.versions.ending import ending, say_end, say_lost
 from headway.server.versions.in_force import SERVER_ENDED, InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
@@ -24,11 +24,12 @@ from headway.server.versions.split import split_for
 from headway.server.versions.stored import VersionStore
 from headway.store.database import StoreError
 from headway.store.versions import (
+    FREE,
+    FREE_OR_TRIED,
     ON_TRIAL,
     PROMOTED,
     PROPOSED,
     REJECTED,
-    REPLACED,
     ROLLED_BACK,
     StoredVersion,
     VersionConflictError,
@@ -36,8 +37,6 @@ from headway.store.versions import (
 )
 
 NOBODY, THIS = "nobody", "the proposal"
-FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
-FREE_OR_TRIED = (*FREE, ON_TRIAL)
 CLOSING = 10  # seconds that changes may take at the end of the server
 AGAIN = 1  # second after which the end of a trial is written again
 
@@ -99,16 +98,7 @@ class VersionKeeper:
     # -- what may be in force
 
     def _configured(self, version: StoredVersion) -> ServerConfig:
-        name = f"version {version.number}"
-        return with_version(self._base, version.content["config"], name)
-
-    def _put(self, number: int) -> None:
-        """Put this version in force on all engines."""
-        config = self._configs[number]
-        for engine in self.in_force.engines:
-            self.in_force.tell(engine, number, config)
-        if self._promotes:
-            self._promotes(config)
+        return with_version(self._base, version.content["config"], f"version {version.number}")
 
     # -- what an operator asks
 
@@ -173,6 +163,8 @@ class VersionKeeper:
             found = await self.ask(self.versions.get, number)
             if found is None:
                 return None
+            if found.state == PROMOTED and number != self.promoted.number:
+                return self._follow(found, found, author)
             await self._store.check_base(found, self.promoted)
             config = self._configured(found)
             self.in_force.check(config)
@@ -185,8 +177,19 @@ class VersionKeeper:
     def _adopt(self, version: StoredVersion, config: ServerConfig, author: str) -> None:
         """Put a version in force that the store has just marked as promoted."""
         self.promoted, self._configs[version.number] = version, config
-        self._put(version.number)
+        for engine in self.in_force.engines:
+            self.in_force.tell(engine, version.number, config)
+        if self._promotes:
+            self._promotes(config)
         self._log.info("version promoted", version=version.number, author=author)
+
+    def _follow(self, promoted: StoredVersion, asked: StoredVersion, author: str) -> StoredVersion:
+        """Put in force what is promoted in the store: by another server, or by this one, which was
+        not told that it was stored. Returns the version that was asked for. Raises SettingError."""
+        config = self._configured(promoted)
+        self.in_force.check(config)
+        self._adopt(promoted, config, author)
+        return asked
 
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         """End a version's trial. If it is promoted, put the version before it in force again."""
@@ -225,6 +228,9 @@ class VersionKeeper:
             tried = self.live.number
             raise VersionConflictError(f"version {tried} is on trial: roll it back first")
         if found.state != PROMOTED:
+            promoted = await self.ask(self.versions.promoted, self.model)
+            if promoted and number == self.promoted.number:
+                return self._follow(promoted, found, author)
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
         back = await self._store.before(found)
         config = self._configured(back)
@@ -271,9 +277,7 @@ class VersionKeeper:
                     if self.live is live:
                         await self._conclude(live)
             except (StoreError, VersionConflictError) as error:
-                event = ending(live, clock.unix())
-                lost = {"version": live.number, "state": event.state, "verdict": event.why}
-                self._log.error("the end of the trial is not stored", **lost, why=str(error))
+                say_lost(self._log, live, ending(live, clock.unix()), error)
                 if isinstance(error, VersionConflictError):  # another server has decided
                     return
                 await asyncio.sleep(AGAIN)
@@ -284,15 +288,11 @@ class VersionKeeper:
     async def _conclude(self, live: LiveTrial) -> None:
         """Store what the end of a trial says of its version, and act on it. Raises StoreError,
         VersionConflictError."""
-        event = ending(live, clock.unix())
-        found = await self.ask(self.versions.happen, live.number, event, FREE_OR_TRIED)
-        self.live = None
+        found = await self._store.conclude(live.number, ending(live, clock.unix()), self.promoted)
+        self.live, event = None, found.events[-1]
         if not live.failure:
             self.metrics.ended[str(live.trial.verdict.outcome),] += 1
-        if found and event.state == PROMOTED:
+        if event.state == PROMOTED:
             self._adopt(found, self._configs[live.number], event.author)
             return
-        is_back = event.state == ROLLED_BACK
-        said = self._log.warning if is_back else self._log.info
-        what = "version rolled back" if is_back else "trial ended"
-        said(what, version=live.number, to=live.control, why=event.why)
+        say_end(self._log, live, event)

@@ -47,7 +47,7 @@ class VersionKeepers(Collector):
 
     async def find(self, number: int) -> StoredVersion | None:
         """The version of this number; None: there is none. Raises StoreError."""
-        if not 1 <= number < 2**63:  # outside the store's range
+        if not 1 <= number < 2**31:  # outside the store's range
             return None
         return await self.store.ask(self.store.versions.get, number)
 
