@@ -7,8 +7,12 @@ from itertools import count
 from headway.core.request import NEVER
 from headway.routing.request import RouteRequest
 from headway.server.answering.routed import Routed
+from headway.server.intake.model import Model
+from headway.server.protocol.deadlines import Deadlines, deadlines_of
 from headway.server.protocol.labels import Labels
 from headway.server.protocol.problem import Problem
+
+MARGINS = 10_000_000  # nanoseconds by which nested routes decide before their deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +29,15 @@ class Asked:
         return self.tokens
 
     def attempt(
-        self, request: RouteRequest, model: str, served: str, stream: bool, now: int
+        self, request: RouteRequest, target: Model, model: str, stream: bool, now: int
     ) -> Routed:
-        """The request of one attempt. model: the model's name in the route. served: its own name.
+        """The request of one attempt. target: the model asked. model: its name in the route.
 
-        The attempt's time in the lane's line starts now. It has the whole request's end deadline.
+        The attempt's time in the lane's line starts now, and its lane is as the target has it. It
+        has the whole request's end deadline, or an earlier one of the target's lane.
         """
         whole = self.routed
-        budget = whole.deadlines.budget
-        if request.deadline != NEVER:
-            budget = replace(budget, e2e=request.deadline - now)
-        deadlines = replace(
-            whole.deadlines,
-            budget=budget,
-            start_by=budget.start_by(now),
-            end_by=request.deadline,
-            due=request.due,
-        )
+        deadlines = self._deadlines(request, target, now)
         wanted = replace(
             whole.request,
             options=request.options,
@@ -55,13 +51,26 @@ class Asked:
             arrival=replace(whole.arrival, at=now),
             deadlines=deadlines,
             model=model,
-            served=served,
+            served=target.name,
             route=whole.model,
             reason=request.reason,
             before=now - whole.arrival.at,
             labels=self._labels(),
             read_at=now,
         )
+
+    def _deadlines(self, request: RouteRequest, target: Model, now: int) -> Deadlines:
+        """When an attempt must start and end. A limit that the route sets is like a client's own:
+        it is not the lane's."""
+        whole = self.routed.deadlines
+        mine = deadlines_of(target.lanes[self.routed.lane].budget, self.routed.arrival.headers, now)
+        end_by = min(request.deadline, mine.end_by)
+        budget = mine.budget
+        if end_by != NEVER:
+            budget = replace(budget, e2e=end_by - now)
+        by_route = request.deadline < whole.end_by - MARGINS
+        own_end = mine.own_end if end_by < request.deadline else whole.own_end or by_route
+        return replace(mine, budget=budget, end_by=end_by, due=request.due, own_end=own_end)
 
     def _labels(self) -> Labels:
         """Labels for the ledger: the attempts form a workflow named by the request's id, unless

@@ -15,7 +15,7 @@ from headway.errors import (
 )
 from headway.server import clock
 from headway.server.answering.routed import Routed
-from headway.server.intake.routing.asked import Asked
+from headway.server.intake.routing.asked import MARGINS, Asked
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
 
@@ -23,7 +23,6 @@ from headway.server.protocol.retry_after import SOON, jittered
 OTHERS_MAY = frozenset({"context_length_exceeded", "not_supported"})
 # Codes of refusals of the key itself: every target would say the same.
 OF_THE_KEY = frozenset({"rate_limit_exceeded", "spend_limit_reached", "ledger_away"})
-MARGINS = 10_000_000  # nanoseconds by which nested routes decide before their deadline
 DOWN = frozenset({"engine_down"})
 
 

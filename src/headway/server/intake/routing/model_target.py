@@ -116,7 +116,7 @@ class ModelTarget:
     async def _enter(self, request: RouteRequest, bill: Bill, stream: bool) -> tuple[Call, Account]:
         asked = _asked(request)
         model = self.replicas.pick(asked.routed.arrival)
-        routed = asked.attempt(request, self.name, model.name, stream, clock.now())
+        routed = asked.attempt(request, model, self.name, stream, clock.now())
         try:
             call = await model.call(routed, AttemptClient(), asked.size)
         except Problem as problem:
