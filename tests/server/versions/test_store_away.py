@@ -2,6 +2,7 @@
 
 import asyncio
 
+from headway.server.versions import opening
 from headway.store.database import StoreError
 from headway.store.versions import Versions
 from tests.server.running_server import until
@@ -42,3 +43,10 @@ def test_a_rollback_ends_a_trial_while_another_change_waits_for_the_store(tmp_pa
             until(lambda: keeper.live.is_over)
         assert rejected.result(60).state == "rejected"
         assert ended.result().json()["state"] == "rolled back"
+
+
+def test_the_live_page_does_not_wait_for_a_store_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    with served(configured(tmp_path)) as (client, front), held(front, 1):
+        page = client.get("/dashboard")
+        assert page.status_code == 200 and 'id="versions"' not in page.text

@@ -1,5 +1,6 @@
 """Opens the versions of a server, if its configuration names a store for them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from headway.server.observe.logs import Log
 
 if TYPE_CHECKING:
     from headway.server.versions.keepers import VersionKeepers
+
+PATIENCE = 2.0  # seconds that the live page waits for the store
 
 
 def open_versions(config: ServerConfig, log: Log) -> "VersionKeepers | None":
@@ -36,7 +39,7 @@ def version_teller(
     keepers: "VersionKeepers",
 ) -> Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]:
     """A function for the live page. It returns the versions of the model on trial, else of the
-    first model; None if the tenant may not see them, or if the store cannot be read now."""
+    first model; None if the tenant may not see them, or if the store cannot be read now or soon."""
     from headway.server.versions.routes import listed, may_see
     from headway.store.database import StoreError
 
@@ -45,8 +48,9 @@ def version_teller(
             return None
         tried = next((each for each in keepers if each.live), keepers.of_model(""))
         try:
-            return await listed(tried)
-        except StoreError:
+            async with asyncio.timeout(PATIENCE):
+                return await listed(tried)
+        except (StoreError, TimeoutError):
             return None
 
     return told
