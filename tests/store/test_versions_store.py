@@ -110,3 +110,13 @@ def test_two_versions_added_at_once_have_different_numbers(servers, together):
         lambda each=each: each.add(CONTENT, "d", event(PROPOSED)).number for each in (one, other)
     ]
     assert together(url, module, "_happen", *adding)[0] == [1, 2]
+
+
+def test_servers_that_begin_at_once_with_the_same_file_have_one_version(servers, together):
+    (one, other), url = servers
+    adding = [
+        lambda each=each: each.add(CONTENT, "d", event(PROMOTED), is_file=True).number
+        for each in (one, other)
+    ]
+    assert together(url, module, "_happen", *adding)[0] == [1, 1]
+    assert one.add(CONTENT, "other", event(PROMOTED), is_file=True).number == 2

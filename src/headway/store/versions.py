@@ -81,8 +81,10 @@ class Versions:
         self, content: Mapping[str, Any], digest: str, event: VersionEvent, *, is_file: bool = False
     ) -> StoredVersion:
         """Add a version in the state of this event. If that is promoted, the version replaces the
-        model's promoted one."""
+        model's promoted one. A file's version is not added twice by servers that begin together."""
         with self._change() as connection:
+            if is_file and (known := _promoted_file(connection, content["model"], digest)):
+                return known
             latest = connection.execute(select(func.max(VERSIONS.c.number))).scalar() or 0
             values = {"content": json.dumps(content), "digest": digest, "is_file": is_file}
             row = values | {"number": latest + 1, "created_at": event.at}
@@ -153,6 +155,12 @@ def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
                 gone = VersionEvent(REPLACED, event.at, event.author, why, {TURN: turn})
                 _append(connection, other.number, gone)
     _append(connection, number, event)
+
+
+def _promoted_file(connection: Connection, model: str, digest: str) -> StoredVersion | None:
+    """The latest version of the model's file, if it is promoted and has this digest."""
+    files = [each for each in _all(connection, model) if each.is_file][-1:]
+    return next((each for each in files if (each.state, each.digest) == (PROMOTED, digest)), None)
 
 
 def _append(connection: Connection, number: int, event: VersionEvent) -> None:
