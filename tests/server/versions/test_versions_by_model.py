@@ -124,3 +124,15 @@ def test_settings_outside_versions_are_still_shown_as_effective(tmp_path):
         shown = effective(client)
         assert [each["name"] for each in shown["models"]] == ["m", "f"]
         assert list(shown["routes"]) == ["r"]
+
+
+def test_a_version_with_other_priorities_does_not_move_the_jobs(tmp_path):
+    lanes = {"first": {"priority": 0}, "last": {"priority": 1}}
+    config = ServerConfig(lanes=lanes, versions={"store": str(tmp_path / "v.db")})
+    with served(config) as (client, _, _):
+        assert effective(client)["jobs"]["lane"] == "last"
+        post(
+            client, "", {"config": {"lanes": {"first": {"priority": 2}}}, "reason": "turned round"}
+        )
+        assert post(client, "/2/promote").json()["state"] == "promoted"
+        assert effective(client)["jobs"]["lane"] == "last", "where they have run since the start"

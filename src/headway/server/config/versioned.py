@@ -101,9 +101,13 @@ def check_effect(config: ServerConfig, change: Mapping[str, Any], name: str) -> 
 
 def put_in_force(config: ServerConfig, version: ServerConfig) -> ServerConfig:
     """The configuration of a server with one checkpoint, with what a version of it holds. Functions
-    and all other settings stay."""
+    and all other settings stay: so do the lane of jobs and the default lane, which priorities and
+    the order of lanes may have chosen at the start."""
     held = {name: getattr(version.engine, name) for name in ENGINE}
-    changed: dict[str, Any] = {"lanes": version.lanes}
+    changed: dict[str, Any] = {
+        "lanes": {name: version.lanes[name] for name in config.lanes},
+        "jobs": config.jobs.model_copy(update={"lane": config.jobs_lane}),
+    }
     models = list(config.models)
     at = next(at for at, model in enumerate(models) if not model.function)
     if (own := models[at].engine).model_fields_set:
