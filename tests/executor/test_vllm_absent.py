@@ -3,7 +3,7 @@
 import builtins
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -76,6 +76,20 @@ def test_a_value_that_vllm_refuses_is_a_setting_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
     with pytest.raises(SettingError, match="refuses its options: nonsense: Unexpected"):
         engine_args(Path(), Limits(1, 0, 8, 32), "", {"compilation_config": {"nonsense": 1}})
+
+
+def test_workers_are_processes_of_their_own_unless_an_option_says_otherwise(monkeypatch):
+    """vLLM's default for one rank on a GPU is a worker in this process: it would block `submit`."""
+    names = ("model", "distributed_executor_backend")
+    module = ModuleType("vllm.engine.arg_utils")
+    module.EngineArgs = make_dataclass("EngineArgs", [(name, str, "") for name in names])
+    module.EngineArgs.__init__ = lambda self, **given: self.__dict__.update(given)
+    for name in ("vllm", "vllm.engine"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
+    asked = [{}, {"distributed_executor_backend": "ray"}]
+    made = [engine_args(Path(), Limits(1, 0, 8, 32), "", options) for options in asked]
+    assert [each.distributed_executor_backend for each in made] == ["mp", "ray"]
 
 
 def test_an_unknown_executor_is_refused_and_vllm_options_need_vllm():

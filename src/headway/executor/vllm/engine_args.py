@@ -92,6 +92,7 @@ def engine_args(
         "disable_hybrid_kv_cache_manager": True,
         "max_logprobs": 20,
         "use_tqdm_on_load": False,
+        "distributed_executor_backend": "mp",  # a worker in this process would block `submit`
         "worker_extension_cls": "headway.executor.vllm.worker.WorkerExtension",
         **adapter_args(adapters),
     }
