@@ -61,6 +61,21 @@ def test_log_probabilities_equal_our_executors_within_a_thousandth(both):
                 assert [x for _, x in b.top] == pytest.approx([x for _, x in a.top], abs=1e-3)
 
 
+def graphs(worker) -> int:
+    """How many functions the worker's process has compiled."""
+    from torch._dynamo.utils import counters
+
+    return counters["stats"]["unique_graphs"]
+
+
+def test_no_step_compiles_a_function(llm, embedded):
+    """All requests would wait for it. Without a C++ compiler, those of the step would fail."""
+    options = Options(max_tokens=3, logprobs=2, prompt_logprobs=1)
+    assert llm("vllm").generate(PROMPTS[:1], options)[0].error is None
+    core = embedded["vllm"].executor.executor._core
+    assert core.model_executor.collective_rpc(graphs) == [0]
+
+
 def test_a_prompt_in_chunks_has_all_its_scores(llm):
     text = " ".join(PROMPTS * 4)
     options = Options(max_tokens=2, prompt_logprobs=1)

@@ -195,6 +195,7 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
     grammars = GrammarCompiler(folder, vocab, eos)
     ask = core.model_executor.collective_rpc
     ask("headway_ignore_signals", args=(os.getpid(), _ignored()))
+    ask("headway_leave_out_ranks")
     block, threads = cache.block_size, ask("headway_threads")[0]
     # On a CPU, vLLM packs matrices anew, and its workers do not count them any more.
     weights = max(sum(ask("headway_weights")), _stored(model, folder) if kind == "cpu" else 0)

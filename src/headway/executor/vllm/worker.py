@@ -73,6 +73,14 @@ class WorkerExtension:
         for number in numbers if os.getpid() != engine else ():
             signal.signal(number, signal.SIG_IGN)
 
+    def headway_leave_out_ranks(self: Any) -> None:
+        """Do not rank tokens by their log-probability: headway does not read the ranks. vLLM
+        compiles their function in the first step with log-probabilities. That takes many seconds,
+        and without a C++ compiler the step fails."""
+        from vllm.v1.sample import sampler
+
+        sampler.batched_count_greater_than = _no_ranks
+
     def headway_threads(self: Any) -> int:
         """The number of threads that this worker computes with."""
         import torch
@@ -83,6 +91,10 @@ class WorkerExtension:
         """Bytes of the weights in this worker."""
         parameters = self.model_runner.model.parameters()
         return sum(each.numel() * each.element_size() for each in parameters)
+
+
+def _no_ranks(logprobs: Any, values: Any) -> Any:
+    return values.new_zeros(len(logprobs), dtype=int)
 
 
 def _compute(worker: Any, scheduled: Any, notes: StepNotes) -> StepResult | None:
