@@ -43,6 +43,7 @@ REFUSED = frozenset(
         *("runner", "convert", "pooler_config", "enable_prompt_embeds", "diffusion_config"),
         *("speculative_config", "spec_method", "spec_model", "spec_tokens", "watermark_config"),
         *("kv_transfer_config", "ec_transfer_config", "enable_sleep_mode"),
+        *("kv_offloading_size", "kv_offloading_backend", "kv_sharing_fast_prefill"),
         *("revision", "code_revision", "hf_token", "download_dir", "served_model_name"),
         *("tokenizer", "tokenizer_mode", "tokenizer_revision", "io_processor_plugin"),
         *("override_generation_config", "structured_outputs_config", "stream_interval"),
@@ -56,6 +57,11 @@ REFUSED = frozenset(
         *("data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local"),
         *("data_parallel_address", "data_parallel_rpc_port", "data_parallel_backend"),
         *("data_parallel_hybrid_lb", "data_parallel_external_lb", "node_rank"),
+        *("data_parallel_multi_port_external_lb", "dp_sync_interval"),
+        *("disable_log_stats", "aggregate_engine_logging", "enable_logging_iteration_details"),
+        *("enable_mfu_metrics", "per_request_spec_decode_metrics", "shutdown_timeout"),
+        *("show_hidden_metrics_for_version", "renderer_num_workers", "tokens_only"),
+        *("return_sampling_mask", "enable_trace_replay", "enable_batch_sharded_sampling"),
     )
 )
 
