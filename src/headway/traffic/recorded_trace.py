@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 from random import Random
 
 from headway.costing.request_spec import RequestSpec
-from headway.traffic.token_scale import scale_trace
+from headway.traffic.token_scale import scaled
 from headway.traffic.trace import Arrival
 
 COARSEST = 10_000_000_000  # nanoseconds; Mooncake's traces count in steps of 3 s
@@ -16,7 +17,7 @@ COARSEST = 10_000_000_000  # nanoseconds; Mooncake's traces count in steps of 3 
 class RecordedTrace:
     """The arrivals of a trace. If its clock is coarse, arrivals are spread over each tick."""
 
-    arrivals: Sequence[Arrival] = field(repr=False)
+    arrivals: Sequence[Arrival] = field(repr=False)  # by time
     name: str
     scale: float  # token counts are divided by this
 
@@ -29,18 +30,25 @@ class RecordedTrace:
     def tick(self) -> int:
         """The resolution of the trace's clock in nanoseconds; 0 if it tells most arrivals apart.
         No clock is coarser than COARSEST: equal times further apart are bursts."""
-        times = sorted({each.at for each in self.arrivals})
-        if len(times) < 2 or 2 * len(times) > len(self.arrivals):
+        gaps = [after.at - at.at for at, after in pairwise(self.arrivals) if after.at != at.at]
+        if not gaps or 2 * (len(gaps) + 1) > len(self.arrivals):
             return 0
-        tick = min(b - a for a, b in pairwise(times))
+        tick = min(gaps)
         return tick if tick <= COARSEST else 0
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
-        """Yield the requests of the trace, by arrival. Times count from its first arrival."""
-        specs, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
-        random, zero = Random(f"{seed} jitter {lane}"), self.arrivals[0].at
-        moved = [
-            replace(spec, at=spec.at - zero + (random.randrange(tick) if tick else 0))
-            for spec in specs
-        ]
-        yield from sorted(moved, key=lambda spec: spec.at)
+        """Yield the requests of the trace, by arrival. Times count from its first arrival. No
+        more of them are made than are taken, because traces may have millions."""
+        for at, arrival in self._spread(lane, seed):
+            yield replace(scaled(arrival, lane, context, self.scale), at=at)
+
+    def times(self, lane: str, seed: int) -> Iterator[int]:
+        """Yield the times of `specs`."""
+        return (at for at, _ in self._spread(lane, seed))
+
+    def _spread(self, lane: str, seed: int) -> Iterator[tuple[int, Arrival]]:
+        """Yield each arrival behind its time. Those of one tick stay before those of the next."""
+        random, zero, tick = Random(f"{seed} jitter {lane}"), self.arrivals[0].at, self.tick
+        for at, together in groupby(self.arrivals, key=attrgetter("at")):
+            spread = [(at - zero + (random.randrange(tick) if tick else 0), e) for e in together]
+            yield from sorted(spread, key=itemgetter(0))

@@ -13,6 +13,7 @@ from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.recorded_trace import RecordedTrace
 
 # Low enough that no strategy is overloaded. In overload all queues grow, so comparing is useless.
 DEFAULT_LOAD = 0.12
@@ -75,7 +76,7 @@ def select_requests(
     rates = _rates(services, demand, token_cost, seed, context)
     weighted = [each for each in services if not each.rate and each.weight]
     left = sum(rates[each.name] for each in weighted)
-    traces = {each.name: _times(each, seed, context) for each in weighted if each.is_recorded}
+    traces = {each.name: _times(each, seed) for each in weighted if each.is_recorded}
     shares = {each.name: rates[each.name] / left for each in weighted}
     recorded = sum(shares[name] for name in traces)
     if demand.load and weighted:
@@ -93,9 +94,7 @@ def select_requests(
             f"nobody arrives in the first {span / 1e9:g} s of {' and '.join(traces)}: "
             "take more --seconds"
         )
-    portions = {
-        each.name: _portion(each, rates[each.name], span, seed, context) for each in services
-    }
+    portions = {each.name: _portion(each, rates[each.name], span, seed) for each in services}
     window = max([1, *(each.within for each in portions.values())])
     if weighted:
         window = max(1, round(count / left * 1e9))
@@ -117,14 +116,12 @@ def select_in_window(
 ) -> Selection:
     """Select as many requests as this demand brings in a window of `window` nanoseconds."""
     rates = _rates(services, demand, token_cost, seed, context)
-    portions = {
-        each.name: _portion(each, rates[each.name], window, seed, context) for each in services
-    }
+    portions = {each.name: _portion(each, rates[each.name], window, seed) for each in services}
     return Selection(portions, window)
 
 
 def select_at_own_pace(
-    services: Sequence[EndpointTraffic], speed: float, span: int, seed: int, context: int
+    services: Sequence[EndpointTraffic], speed: float, span: int, seed: int
 ) -> Selection:
     """Select the requests of the first `span` nanoseconds of each trace, `speed` times as fast as
     they were recorded. A shorter trace ends before the others; it is not stretched.
@@ -134,9 +131,9 @@ def select_at_own_pace(
     window, portions = max(1, round(span / speed)), dict[str, LaneSelection]()
     for each in services:
         if each.rate:
-            portions[each.name] = _portion(each, each.rate, window, seed, context)
+            portions[each.name] = _portion(each, each.rate, window, seed)
             continue
-        times = _times(each, seed, context)
+        times = _times(each, seed)
         covered = min(span, times[-1] + 1)
         within = max(1, round(covered / speed))
         portions[each.name] = LaneSelection(_until(times, span), within, covered)
@@ -148,20 +145,19 @@ def select_at_own_pace(
     return Selection(portions, max(each.within for each in asked))
 
 
-def _portion(
-    service: EndpointTraffic, rate: float, span: int, seed: int, context: int
-) -> LaneSelection:
+def _portion(service: EndpointTraffic, rate: float, span: int, seed: int) -> LaneSelection:
     """What comes at this rate in this span. A trace with fewer requests ends before it: stretched
     over the span, it would come at a lower rate."""
     count = rate * span / 1e9
-    if service.is_recorded and count > (most := len(_times(service, seed, context))):
+    if service.is_recorded and count > (most := len(_times(service, seed))):
         return LaneSelection(most, round(most / rate * 1e9))
     return LaneSelection(count, span)
 
 
-def _times(service: EndpointTraffic, seed: int, context: int) -> list[int]:
+def _times(service: EndpointTraffic, seed: int) -> list[int]:
     """Arrival times of the trace, ascending."""
-    return [spec.at for spec in service.source.specs(service.name, seed, context)]
+    assert isinstance(service.source, RecordedTrace)
+    return list(service.source.times(service.name, seed))
 
 
 def _until(times: Sequence[int], end: int) -> int:

@@ -13,13 +13,16 @@ def scale_trace(
     trace: Iterable[Arrival], lane: str, context: int, scale: float = TOKEN_SCALE
 ) -> list[RequestSpec]:
     """Recorded arrivals with their token counts divided by the scale and cut to the context."""
-    specs, block = [], max(1, round(PREFIX_TOKENS / scale))
-    for arrival in trace:
-        prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
-        lengths = prompt, answer, arrival.blocks, block
-        spec = RequestSpec(arrival.at, lane, *lengths, supersede=arrival.supersede)
-        specs.append(fit_to_context(spec, context))
-    return specs
+    return [scaled(arrival, lane, context, scale) for arrival in trace]
+
+
+def scaled(arrival: Arrival, lane: str, context: int, scale: float) -> RequestSpec:
+    """A recorded arrival with its token counts divided by the scale and cut to the context."""
+    prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
+    block = max(1, round(PREFIX_TOKENS / scale))
+    lengths = prompt, answer, arrival.blocks, block
+    spec = RequestSpec(arrival.at, lane, *lengths, supersede=arrival.supersede)
+    return fit_to_context(spec, context)
 
 
 def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:

@@ -244,4 +244,4 @@ def _selected(
         return select_requests(services, demand, free_cost, span, options.seed, context)
     if drawn := [each.name for each in free if not each.is_recorded]:
         raise SettingError(f"{', '.join(drawn)}: say --rate, or a rate of its own in the file")
-    return select_at_own_pace(services, options.speed, span, options.seed, context)
+    return select_at_own_pace(services, options.speed, span, options.seed)
