@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 import headway
 from headway import Pipeline, each, stage
+from headway.batching.settings import BatchSettings
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
+from headway.pipelines import learned
 from headway.pipelines.simulated.plan import plan_of, read_plan
 from headway.pipelines.simulated.simulate import simulate_pipeline
 from headway.pipelines.simulated.stage import SimulatedStage
@@ -203,6 +205,23 @@ def test_what_a_live_pipeline_has_learned_can_be_simulated(monkeypatch):
     assert rank_stage.base + 5 * rank_stage.per_item == pytest.approx(0.01, rel=0.01)
     (row,) = simulate_pipeline(plan.graph, [0], seed=None).rows
     assert row.total == pytest.approx(15 * MS, rel=0.02)
+
+
+def test_calls_that_max_cost_bounds_are_no_larger_in_what_was_learned(monkeypatch):
+    clock = FakeTime(monkeypatch)
+    rank = clock.taking("rank", 0, 2 * MS, lambda item: item)
+    with Pipeline(stage(rank, size=9, cost=lambda item: 5, max_cost=20), deadline=0.5) as made:
+        for _ in range(200):
+            made.call(1)
+        assert made.learned().stages[0].size == 4
+
+
+@pytest.mark.parametrize(
+    "max_cost, processes, size", [(0, 0, 9), (100, 0, 9), (20, 0, 4), (20, 2, 2), (3, 2, 1)]
+)
+def test_the_size_that_max_cost_leaves_is_of_each_processs_share(max_cost, processes, size):
+    given = BatchSettings(9, cost=len, max_cost=max_cost, processes=processes)
+    assert learned._size(given, 5.0) == size
 
 
 GOOD = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import pi, sqrt
 
+from headway.batching.settings import BatchSettings
 from headway.errors import SettingError
 from headway.pipelines.course import Place
 from headway.pipelines.graph import Program, Stage
@@ -41,10 +42,19 @@ def _stage(program: Program, at: int, place: Place, places: Sequence[Place]) -> 
         place.name,
         base / 1e9,
         per_item * processes / 1e9,
-        size=settings.size,
+        size=_size(settings, pace.cells),
         window=settings.window,
         processes=processes,
         cv=NORMAL * pace.cost.deviation / call,
         widths=(width,),
     )
     return replace(program.stages[at], work=work, name=place.name, lane="", settings={})
+
+
+def _size(settings: BatchSettings, cost: float) -> int:
+    """Items of a call, or of each process's share, that the size and max_cost allow. cost: of an
+    item, on average."""
+    if not settings.max_cost:
+        return settings.size
+    allowed = int(settings.max_cost / cost) // max(1, settings.processes)
+    return max(1, min(settings.size, allowed))
