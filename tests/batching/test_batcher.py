@@ -145,6 +145,18 @@ class Fewer(list):
         return 2
 
 
+class Frame:
+    """Like a DataFrame of two rows: its list has the names of its columns."""
+
+    columns = ("score", "label")
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
 @pytest.mark.parametrize(
     "result, said",
     [
@@ -153,6 +165,8 @@ class Fewer(list):
         (None, "a NoneType for 2 items"),
         ("ab", "a str, not a list"),
         ({1: 2, 3: 4}, "a dict, not a list"),
+        (bytearray(b"ab"), "a bytearray, not a list"),
+        (Frame(), "a Frame, not a list"),
         (UserDict(input_ids=[[1], [2]], attention_mask=[[1], [1]]), "a UserDict, not a list"),
     ],
 )

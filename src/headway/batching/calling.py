@@ -223,7 +223,8 @@ def checked(results: Any, count: int) -> list[Any]:
             f"the function returned a {type(results).__name__} for {count} items, not a list of "
             "results"
         ) from None
-    if isinstance(results, str | bytes | Mapping | set | frozenset):
+    is_table = hasattr(results, "columns")  # a DataFrame, whose list is that of its columns
+    if is_table or isinstance(results, str | bytes | bytearray | Mapping | set | frozenset):
         raise WrongResultsError(
             f"the function returned a {type(results).__name__}, not a list of results"
         )
