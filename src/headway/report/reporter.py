@@ -102,7 +102,7 @@ class Reporter:
         """Write both reports, report.html from report.json alone, and print the tables."""
         self.keep(runs, others, folder, complete)
         found = Analysis(report_json.read(folder / "report.json"))
-        (folder / "report.html").write_text(page(found), encoding="utf-8")
+        report_json.write_whole(folder / "report.html", page(found))
         self._print(found, folder)
         if not self.origin:
             self._complain(others)

@@ -21,7 +21,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.core.request import NEVER
 from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
-from headway.report import report_json, run_description
+from headway.report import report_json, reporter, run_description
 from headway.report.analysis import Analysis
 from headway.report.page.page import page
 from headway.runs import provenance
@@ -120,6 +120,15 @@ def test_a_data_sheet_may_have_more_slots_than_a_measuring_step_has_tokens(tmp_p
     sheet = replace(CALIBRATION, analytical=True, slots=600, num_blocks=9_000, fit=9_000)
     status, said, _ = simulated(tmp_path, sheet, strategies="continuous-mixed", rate=2.0)
     assert status == 0 and "600 slots" in said
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_before_it(tmp_path, monkeypatch):
+    page = tmp_path / "report.html"
+    page.write_text("the page before")
+    monkeypatch.setattr(reporter, "page", lambda found: "half a page \ud800")
+    with pytest.raises(UnicodeEncodeError):
+        simulated(tmp_path, seconds=4.0, strategies="first-come")
+    assert page.read_text() == "the page before"
 
 
 def test_steps_larger_than_the_cost_model_was_fitted_to_are_named(ran, tmp_path):

@@ -90,6 +90,15 @@ def test_sweep_values_are_a_list_or_an_evenly_spaced_range(said, setting, values
     assert (sweep.setting, sweep.values) == (setting, values)
 
 
+def test_a_page_that_cannot_be_written_leaves_the_one_before_it(tmp_path, monkeypatch):
+    page_before = tmp_path / "sweep.html"
+    page_before.write_text("the page before")
+    monkeypatch.setattr(sweep, "page", lambda kept: "half a page \ud800")
+    with pytest.raises(UnicodeEncodeError):
+        swept(tmp_path, "rate=4", seconds=4.0, strategies="first-come")
+    assert page_before.read_text() == "the page before"
+
+
 @pytest.mark.parametrize(
     "said, why",
     [

@@ -35,6 +35,7 @@ from headway.costing.calibration import Calibration
 from headway.errors import SettingError, WorkerLostError
 from headway.figures.capacity import REQUIRED_ATTAINMENT, TriedRate, search_capacity
 from headway.figures.capacity_interval import capacity_interval
+from headway.report.report_json import write_whole
 from headway.report.terminal_tables import print_notes
 from headway.report.workload_summary import refuse_nobody, remarks, room, too_few
 from headway.runs.experiment import Experiment
@@ -271,5 +272,5 @@ class SweepRun:
     def _write_page(self) -> list[str]:
         """Write sweep.html from sweep.json alone, and return its verdict."""
         kept = sweep_report.read(self.folder / "sweep.json")
-        (self.folder / "sweep.html").write_text(page(kept), encoding="utf-8")
+        write_whole(self.folder / "sweep.html", page(kept))
         return verdict(kept)
