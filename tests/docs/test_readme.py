@@ -38,10 +38,13 @@ def commands(page):
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "examples" / "README.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
 def test_every_command_shown_is_a_whole_command(page, monkeypatch):
     """It has what the command requires, and no option that the command does not know."""
     monkeypatch.delenv("HEADWAY_LEDGER__URL", raising=False)
