@@ -11,6 +11,7 @@ from benchmarks.budgets.mixes import MIXES, Mix, Place, Source
 from benchmarks.budgets.trial import Job, score, work
 from benchmarks.budgets.variants import (
     FIRST_COME,
+    IMPATIENT,
     SHARES,
     SLIDING,
     TIMEOUT,
@@ -18,6 +19,7 @@ from benchmarks.budgets.variants import (
     around,
     chunks_of,
     first_come,
+    impatient,
     ladder,
     parts,
     sliding,
@@ -84,7 +86,7 @@ class Ablation:
         slots, chunk = self.mix(mix).slots, self.chunk(mix, load)
         if load != self.detailed:
             return ladder(slots, chunk)
-        return [*parts(slots, chunk), *sliding(slots)]
+        return [*parts(slots, chunk), *impatient(slots, chunk), *sliding(slots)]
 
     def chunk(self, mix: str, load: float) -> int:
         """First come's best, at this load."""
@@ -92,7 +94,7 @@ class Ablation:
 
     def name(self, mix: str, load: float, title: str) -> str:
         """The variant that a title stands for: where several were tried, the best; "": none."""
-        if title in (FIRST_COME, TIMEOUT, SLIDING):
+        if title in (FIRST_COME, TIMEOUT, SLIDING, IMPATIENT):
             return self.kept.best(mix, load, f"{title} ")
         return title if self.kept.has(mix, load, title) else ""
 

@@ -8,6 +8,7 @@ from benchmarks.budgets.kept import Pair, least_ratio
 from benchmarks.budgets.variants import (
     ALONE,
     FIRST_COME,
+    IMPATIENT,
     LADDER,
     MORE,
     ORDERS,
@@ -64,7 +65,7 @@ def _row(found: Ablation, mix: str, title: str) -> list[str]:
 def _details(found: Ablation) -> Table:
     """Each mix at one load: how many points more or less than budgets has."""
     load, rows = found.detailed, list[list[str]]()
-    titles = (*LADDER[:-1], *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW)
+    titles = (LADDER[0], IMPATIENT, *LADDER[1:-1], *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW)
     mixes = [mix for mix in found.windows if not _is_alike(found, mix, load, titles)]
     for title in titles:
         cells = list[str]()

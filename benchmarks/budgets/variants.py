@@ -35,6 +35,7 @@ MORE = ("budgets, memory ahead for all",)
 SLOWNESS = 1_300
 SLOW = ("first come, 1.3 x slower than foretold", "budgets, 1.3 x slower than foretold")
 ORDERS = ("earliest deadline", SLIDING)
+IMPATIENT = "priority, queue timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,12 @@ def parts(slots: int, chunk: int) -> list[Variant]:
 def ladder(slots: int, chunk: int) -> list[Variant]:
     """Of the parts, those that are added one by one."""
     return [each for each in parts(slots, chunk) if each.name in LADDER]
+
+
+def impatient(slots: int, chunk: int) -> list[Variant]:
+    """Priority with each of the queue timeouts: the strongest that needs no cost model."""
+    policies = replace(first_come(slots, chunk).policies, order=Priority())
+    return [Variant(f"{IMPATIENT} {share:g}", policies, share) for share in SHARES]
 
 
 def sliding(slots: int) -> list[Variant]:

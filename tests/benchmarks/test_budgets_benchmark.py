@@ -13,7 +13,7 @@ from benchmarks.budgets.mixes import MIXES
 from benchmarks.budgets.picture import SERIES, picture
 from benchmarks.budgets.tables import capacity, judged, pair, part_of
 from benchmarks.budgets.trial import Done, Job, Score, work
-from benchmarks.budgets.variants import first_come, parts
+from benchmarks.budgets.variants import first_come, impatient, parts
 from headway.errors import SettingError
 
 
@@ -106,6 +106,17 @@ def test_a_pair_needs_the_same_windows_and_a_missing_judged_pair_falls_short():
     figures = {each.name: each for each in judged(found)}
     assert isnan(figures[least[1]].value) and figures[least[1]].falls_short
     assert not figures[least[0]].falls_short
+
+
+def test_budgets_is_compared_with_priority_and_its_best_queue_timeout():
+    found = ablation(MIXES["bursty"].windows(None, 6))
+    tried = impatient(256, 512)
+    assert [each.timeout for each in tried] == [0.3, 0.5, 0.7, 0.9]
+    names = {each.name: good for good, each in enumerate(tried, 1)}
+    fill(found, range(6), budgets=8, first_come_chunk_256=1, **names)
+    assert pair(found, "bursty", 1.5, "priority, queue timeout").ratio == pytest.approx(2)
+    rows = {row[0]: row[1] for row in part_of(found).tables[1].rows}
+    assert rows["priority, queue timeout"] == "40.0"
 
 
 @pytest.mark.parametrize("count, is_judged", [(1, False), (4, False), (5, True)])
