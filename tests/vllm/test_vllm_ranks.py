@@ -5,6 +5,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+from vllm.envs import disable_envs_cache
 
 from headway.errors import EngineDownError, EngineError
 from headway.executor.load import BLOCK_SIZES, load
@@ -19,6 +20,7 @@ def test_two_ranks_answer_as_one_and_the_death_of_one_is_an_engine_error(tmp_pat
     # By itself vLLM wants a NUMA node for each rank. Both may have the same core.
     first, *_, last = 2 * sorted(os.sched_getaffinity(0))
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{first}|{last}")
+    disable_envs_cache()  # an engine that was loaded in this process before has filled it
     shape, rest = SHAPES["llama"]
     golden = make(tmp_path, shape, **(SIZES | rest))
     limits = replace(Limits(6, 0, CONTEXT, BLOCK_SIZES["vllm"]), step_tokens=512)
