@@ -1,14 +1,17 @@
-"""Set up for every test: what Hypothesis draws, torch's threads, and how HTTP clients start."""
+"""Set up for every test: what Hypothesis draws, torch's threads, and how HTTP clients start.
+And PostgreSQL, for those that ask for it."""
 
 import gc
 import os
 from contextlib import suppress
 from functools import cache
+from itertools import count
 
 import pytest
 from hypothesis import settings
 
 from tests.held import Held
+from tests.postgresql import postgresql
 
 # Examples have no time limit: how long one takes depends on what else the machine does. The suite
 # draws the same examples in every run, so it passes or fails for everybody; `make soak` draws more.
@@ -53,3 +56,19 @@ def held():
     made = Held()
     yield made
     made.free()
+
+
+@pytest.fixture(scope="session")
+def new_postgres():
+    """A function that makes an empty database and returns its URL: one server per test worker."""
+    numbers = count(1)
+    with postgresql() as url:
+        import psycopg
+
+        def new():
+            name = f"headway_{next(numbers)}"
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}")
+            return url.replace("/postgres?", f"/{name}?")
+
+        yield new

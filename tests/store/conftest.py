@@ -1,31 +1,13 @@
-"""PostgreSQL for the tests of the store: one server per test worker, and new databases in it."""
+"""Overlapping transactions in PostgreSQL, for the tests of the store."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from threading import Event
 
 import pytest
 
-from tests.postgresql import postgresql
 from tests.server.running_server import until
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-
-
-@pytest.fixture(scope="session")
-def new_postgres():
-    """A function that makes an empty database and returns its URL."""
-    numbers = count(1)
-    with postgresql() as url:
-        import psycopg
-
-        def new():
-            name = f"headway_{next(numbers)}"
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {name}")
-            return url.replace("/postgres?", f"/{name}?")
-
-        yield new
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ from headway.server.config.config import ServerConfig
 from headway.server.versions.stored import VersionStore
 from headway.store.versions import PROMOTED, VersionEvent
 from tests.server.versions.test_versions import CHANGE, LANES, SHORT, post, served, state
-from tests.store.conftest import new_postgres  # noqa: F401  (a fixture)
 
 FEWER = {"config": {"engine": {"slots": 2}}, "reason": "fewer"}
 
 
 @pytest.fixture
-def url(new_postgres):  # noqa: F811
+def url(new_postgres):
     return new_postgres()
 
 
